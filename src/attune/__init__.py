@@ -1,0 +1,1 @@
+"""Attune: an automation engine that turns events into executed actions."""

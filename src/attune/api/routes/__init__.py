@@ -1,0 +1,1 @@
+"""One module of HTTP routes for each kind of resource."""

@@ -1,0 +1,59 @@
+"""One supervisor per home: a lock that the kernel frees when its holder dies."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from attune.cli.exits import CommandFailed, Exit
+from attune.cli.session import command_name
+from attune.runtime.home import Home, unusable
+
+_PID_CHARACTERS_MAX: Final = 20
+
+
+@contextmanager
+def only_instance(home: Home) -> Iterator[None]:
+    """Hold the home for this process; refuses when another one does, and says which."""
+    try:
+        descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise unusable(home, error) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise _taken(home) from error
+        os.truncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+        with contextlib.suppress(OSError):
+            os.truncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def owner(home: Home) -> int | None:
+    """The process that holds the home now; None if none does."""
+    try:
+        with home.lock.open("r+", encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = file.read(_PID_CHARACTERS_MAX).strip()
+                return int(text) if text.isdigit() else -1
+    except OSError:
+        return None
+    return None
+
+
+def _taken(home: Home) -> CommandFailed:
+    pid = owner(home)
+    who = f" (pid {pid})" if pid and pid > 0 else ""
+    message = (
+        f"Attune already runs in {home.root}{who}. See `{command_name()} status`, "
+        f"stop it with `{command_name()} down`, or choose another home with ATTUNE_HOME"
+    )
+    return CommandFailed(message, exit_code=Exit.INVALID)

@@ -1,0 +1,32 @@
+"""Ends everything that still runs in a home when no supervisor is there to do it."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from attune.cli.exits import CommandFailed
+from attune.cli.platform.processes import end, find_marked, with_descendants
+from attune.runtime.home import Home, HomeUnusable, embedded_server
+
+if TYPE_CHECKING:
+    from attune.runtime.settings import Settings
+
+
+def end_leftovers(settings: "Settings", home: Home, *, grace_seconds: float) -> int:
+    """End services first, for they still write to the database, and the database last; how many were found."""
+    found = with_descendants(find_marked(home))
+    left = end(found, grace_seconds=grace_seconds) if found else []
+    if left:
+        listed = ", ".join(str(process.pid) for process in left)
+        raise CommandFailed(f"these processes of {home.root} do not end: {listed}. End them by hand")
+    return len(found) + asyncio.run(_end_database(settings, home))
+
+
+async def _end_database(settings: "Settings", home: Home) -> int:
+    try:
+        server = embedded_server(settings, home)
+    except HomeUnusable:
+        return 0  # Nothing was ever started here.
+    if server is None or server.running_pid() is None:
+        return 0
+    await server.stop()
+    return 1

@@ -1,0 +1,115 @@
+"""Every request this client knows, as data: what to send and what the answer means."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+from urllib.parse import quote
+
+from attune.client.models import Action, Execution, Login, LogLine, Pack, Page, Token, Worker
+
+T = TypeVar("T")
+Query = str | int | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[T]):
+    """One request, ready to be sent by either client."""
+
+    method: str
+    path: str
+    answer: type[T]
+    query: Mapping[str, Query] = field(default_factory=dict)
+    body: Mapping[str, object] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    # Time the server may take on purpose, beyond the time any answer may take.
+    patience_seconds: float = 0.0
+
+
+def request_execution(
+    action_ref: str,
+    parameters: Mapping[str, object],
+    *,
+    trace_tag: str | None = None,
+    wait_seconds: float = 0.0,
+    idempotency_key: str | None = None,
+) -> Call[Execution]:
+    """Ask for a run; with `wait_seconds` the answer comes when it ended, or after that time."""
+    body: dict[str, object] = {"action_ref": action_ref, "parameters": dict(parameters)}
+    if trace_tag is not None:
+        body["trace_tag"] = trace_tag
+    return Call(
+        method="POST",
+        path="/api/v1/executions",
+        answer=Execution,
+        query={"wait": wait_seconds} if wait_seconds else {},
+        body=body,
+        headers={"Idempotency-Key": idempotency_key} if idempotency_key else {},
+        patience_seconds=wait_seconds,
+    )
+
+
+def list_executions(**query: Query | None) -> Call[Page[Execution]]:
+    return Call(method="GET", path="/api/v1/executions", answer=Page[Execution], query=_given(query))
+
+
+def get_execution(execution_id: int) -> Call[Execution]:
+    return Call(method="GET", path=f"/api/v1/executions/{execution_id}", answer=Execution)
+
+
+def get_logs(execution_id: int, **query: Query | None) -> Call[Page[LogLine]]:
+    path = f"/api/v1/executions/{execution_id}/logs"
+    return Call(method="GET", path=path, answer=Page[LogLine], query=_given(query))
+
+
+def get_history(execution_id: int) -> Call[object]:
+    return Call(method="GET", path=f"/api/v1/executions/{execution_id}/history", answer=object)
+
+
+def cancel_execution(execution_id: int) -> Call[Execution]:
+    return Call(method="POST", path=f"/api/v1/executions/{execution_id}/cancel", answer=Execution, body={})
+
+
+def list_actions(**query: Query | None) -> Call[Page[Action]]:
+    return Call(method="GET", path="/api/v1/actions", answer=Page[Action], query=_given(query))
+
+
+def get_action(ref: str) -> Call[Action]:
+    return Call(method="GET", path=f"/api/v1/actions/{_segment(ref)}", answer=Action)
+
+
+def list_packs(**query: Query | None) -> Call[Page[Pack]]:
+    return Call(method="GET", path="/api/v1/packs", answer=Page[Pack], query=_given(query))
+
+
+def install_pack(directory: str) -> Call[Pack]:
+    """Install from a folder on the server's machine."""
+    return Call(
+        method="POST",
+        path="/api/v1/packs:install",
+        answer=Pack,
+        body={"path": directory},
+        patience_seconds=120.0,
+    )
+
+
+def list_workers(**query: Query | None) -> Call[Page[Worker]]:
+    return Call(method="GET", path="/api/v1/workers", answer=Page[Worker], query=_given(query))
+
+
+def create_token(name: str, permission_set: str | None = None) -> Call[Token]:
+    body: dict[str, object] = {"name": name}
+    if permission_set is not None:
+        body["permission_set"] = permission_set
+    return Call(method="POST", path="/api/v1/tokens", answer=Token, body=body)
+
+
+def log_in(login: str, password: str) -> Call[Login]:
+    return Call(method="POST", path="/auth/login", answer=Login, body={"login": login, "password": password})
+
+
+def _given(query: Mapping[str, Query | None]) -> dict[str, Query]:
+    return {name: value for name, value in query.items() if value is not None}
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe="")

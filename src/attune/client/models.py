@@ -1,0 +1,118 @@
+"""What the API's answers hold, as far as programs rely on it; fields a newer server adds are ignored."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Status(StrEnum):
+    """Where an execution stands."""
+
+    REQUESTED = "requested"
+    QUEUED = "queued"
+    SCHEDULING = "scheduling"
+    SCHEDULED = "scheduled"
+    RUNNING = "running"
+    WAITING = "waiting"
+    CANCELING = "canceling"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self in _ENDED
+
+
+_ENDED = frozenset({Status.SUCCEEDED, Status.FAILED, Status.TIMEOUT, Status.CANCELLED})
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One page of a list, and the way to the next."""
+
+    items: list[T]
+    next_cursor: str | None = None
+
+
+class ExecutionError(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an execution did not succeed."""
+
+    code: str = ""
+    message: str = ""
+    by: str | None = None
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of an action."""
+
+    id: int
+    status: Status
+    action_ref: str = ""
+    attempt: int = 0
+    tries: int = 0
+    parameters: dict[str, object] = {}
+    result: object = None
+    error: ExecutionError | str | None = None
+    worker: int | str | dict[str, object] | None = None
+    trace_tag: str | None = None
+    created: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of what an action wrote, in the order of `id`."""
+
+    id: int = 0
+    stream: str = "stdout"
+    text: str = ""
+    attempt: int = 0
+    at: datetime | None = None
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that can be run."""
+
+    ref: str
+    runner: str = ""
+    description: str | None = None
+    pack: int | str | None = None
+    parameters: dict[str, object] | None = None
+
+
+class Pack(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder of definitions that was installed."""
+
+    ref: str
+    version: str = ""
+    description: str | None = None
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that runs actions."""
+
+    id: int
+    name: str
+    status: str
+    capacity: int | None = None
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A new token; the secret is shown this once."""
+
+    id: int
+    name: str
+    secret: str
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True):
+    """What a password was exchanged for."""
+
+    access_token: str | None = None
+    token: str | None = None
+    secret: str | None = None

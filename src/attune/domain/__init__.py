@@ -1,0 +1,1 @@
+"""The rules of Attune, free of input and output."""

@@ -1,0 +1,1 @@
+"""The service that streams changes to those who watch."""

@@ -1,0 +1,1 @@
+"""One module for each thing that Attune can be asked to do."""

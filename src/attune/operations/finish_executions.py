@@ -1,0 +1,72 @@
+"""The end of attempts, as reported by the worker that ran them: fenced by attempt and lease."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from attune.domain.execution import Change, Status
+from attune.domain.retry import Ending, decide_ending
+from attune.operations.change_executions import change_executions
+from attune.operations.place_executions import keep_unplaced
+from attune.domain.messages import MessageType
+from attune.storage import assignments, executions, late_results
+from attune.storage.assignments import Held
+from attune.storage.executions import Locked
+from attune.storage.tx import Tx
+from attune.storage.unplaced import NewUnplaced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """How an attempt ended, from the holder of its lease."""
+
+    held: Held
+    worker_id: int
+    ending: Ending
+
+
+async def finish_executions(
+    tx: Tx, reports: Sequence[Report], *, actor: str, draw: Callable[[], float]
+) -> list[bool]:
+    """Apply each report whose lease still holds; one that comes too late is kept for people and changes nothing."""
+    locked = await executions.lock_many(tx, [report.held.execution_id for report in reports])
+    good = await assignments.find_held(tx, [report.held for report in reports])
+    valid = [(report.held.execution_id, report.held.attempt) in good for report in reports]
+    changes = [
+        decide_ending(locked[report.held.execution_id].running, report.ending, actor=actor, draw=draw)
+        for report, holds in zip(reports, valid, strict=True)
+        if holds
+    ]
+    await apply_endings(tx, changes, locked)
+    late = [report for report, holds in zip(reports, valid, strict=True) if not holds]
+    if late:
+        await late_results.insert_many(
+            tx, [(report.held.execution_id, report.held.attempt, report.worker_id, report.ending) for report in late]
+        )
+    return valid
+
+
+async def apply_endings(tx: Tx, changes: Sequence[Change], locked: dict[int, Locked]) -> list[Change]:
+    """Write endings and retries, and the hints a retry needs."""
+    done = await change_executions(tx, changes)
+    again = [locked[change.execution_id] for change in done if change.target is Status.SCHEDULING]
+    await keep_unplaced(
+        tx,
+        [
+            NewUnplaced(
+                execution_id=row.running.execution_id, pool=row.pool, priority=row.priority, action_id=row.action_id
+            )
+            for row in again
+        ],
+    )
+    for change in done:
+        if change.target is Status.REQUESTED:
+            tx.announce(
+                MessageType.EXECUTION_REQUESTED,
+                MessageType.EXECUTION_REQUESTED,
+                [(change.execution_id, 0)],
+                delay_seconds=change.delay_seconds or 0.0,
+            )
+            # The retry gives its worker's room back without a completion.
+            pool = locked[change.execution_id].pool
+            tx.announce(MessageType.POOL_CHANGED, MessageType.POOL_CHANGED, [(pool, 0)])
+    return done

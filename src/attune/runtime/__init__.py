@@ -1,0 +1,1 @@
+"""What a running process needs: configuration, logs, lifecycles."""

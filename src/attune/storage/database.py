@@ -1,0 +1,160 @@
+"""Connections and transactions: the only way to PostgreSQL.
+
+A transaction collects what its operation announces and writes it to the outbox before it commits, so that a message
+exists exactly if its change does. After the commit one hook, set by the composition, wakes or publishes.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Self
+
+import asyncpg
+import msgspec
+
+from attune.domain.errors import Unavailable
+from attune.domain.messages import Broadcast, Message
+from attune.storage import outbox, revisions
+from attune.storage.tx import PlainConnection, Pool, Tx
+
+AfterCommit = Callable[[Sequence[Message], Sequence[Broadcast]], Awaitable[None]]
+
+# No transaction that has written waits for the network, a process or a person; these limits say how long a mistake
+# in that can last.
+HOT_SETTINGS = {
+    "search_path": "attune",
+    "timezone": "UTC",
+    "idle_in_transaction_session_timeout": "5s",
+    "statement_timeout": "10s",
+    "lock_timeout": "2s",
+    "tcp_user_timeout": "10s",
+    # A custom plan costs more than it saves on statements that touch rows by id.
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+}
+
+# How long closing waits for connections in use.
+CLOSE_SECONDS = 5
+
+# A database that needs longer for the smallest question counts as unreachable.
+ANSWER_SECONDS = 5
+
+# What PostgreSQL and the driver raise when trying again may help.
+RETRYABLE: tuple[type[Exception], ...] = (
+    Unavailable,
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.InterfaceError,
+    ConnectionError,
+    TimeoutError,
+    OSError,
+)
+
+
+def may_work_later(error: BaseException) -> bool:
+    """Whether trying again may help; an argument the driver could not encode never gets better."""
+    return isinstance(error, RETRYABLE) and not isinstance(error, asyncpg.DataError)
+
+
+class _Connection(PlainConnection):
+    """A pooled connection that is not reset between uses: we only ever SET LOCAL, and a reset costs a round trip."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+
+async def _prepare_connection(connection: PlainConnection) -> None:
+    await connection.set_type_codec(
+        "jsonb",
+        schema="pg_catalog",
+        encoder=lambda value: b"\x01" + msgspec.json.encode(value),
+        decoder=lambda value: msgspec.json.decode(value[1:]),
+        format="binary",
+    )
+
+
+async def _nothing_after_commit(_messages: Sequence[Message], _broadcasts: Sequence[Broadcast]) -> None:
+    return
+
+
+class Database:
+    """A pool of connections to one PostgreSQL database."""
+
+    def __init__(self, pool: Pool, url: str) -> None:
+        self._pool = pool
+        self.url = url
+        self.after_commit: AfterCommit = _nothing_after_commit
+
+    @classmethod
+    async def connect(cls, url: str, *, size: int = 10, application: str = "attune") -> Self:
+        """Open a pool; fails at once, with the reason, if the database does not answer."""
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=size,
+            connection_class=_Connection,
+            init=_prepare_connection,
+            server_settings=HOT_SETTINGS | {"application_name": application},
+            timeout=10,
+            command_timeout=30,
+            max_inactive_connection_lifetime=60,
+        )
+        return cls(pool, url)
+
+    async def close(self) -> None:
+        """Close every connection; those that do not end in time are cut."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._pool.close()
+        except TimeoutError:
+            self._pool.terminate()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Tx]:
+        """One transaction; commits at the end of the block, with its messages, and then wakes who waits for them."""
+        messages: list[Message] = []
+        broadcasts: list[Broadcast] = []
+        async with self._pool.acquire() as connection, connection.transaction():
+            tx = Tx.on(connection)
+            yield tx
+            messages, broadcasts = await _write_announcements(tx)
+        if messages or broadcasts:
+            await self.after_commit(messages, broadcasts)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Tx]:
+        """A connection for single statements that change nothing: no BEGIN, no COMMIT, two round trips less."""
+        async with self._pool.acquire() as connection:
+            yield Tx.on(connection)
+
+    async def answers(self) -> bool:
+        """Whether the database can be reached right now."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS), self.reading() as tx:
+                await tx.execute("SELECT 1")
+        except RETRYABLE:
+            return False
+        return True
+
+    async def dedicated(self, *, application: str) -> PlainConnection:
+        """A connection outside the pool: for listening, for heartbeats, for locks that outlive a transaction."""
+        connection: PlainConnection = await asyncpg.connect(
+            self.url,
+            server_settings=HOT_SETTINGS | {"application_name": application},
+            timeout=10,
+        )
+        await _prepare_connection(connection)
+        return connection
+
+
+async def _write_announcements(tx: Tx) -> tuple[list[Message], list[Broadcast]]:
+    messages = await outbox.insert(tx, tx.announcements())
+    broadcasts = await revisions.advance(tx, tx.broadcasts())
+    return messages, broadcasts

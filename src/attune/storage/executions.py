@@ -1,0 +1,277 @@
+"""Rows of `execution`: inserting, locking, the one guarded update of their status, and reading for people."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from attune.domain.definitions import OnWorkerLost
+from attune.domain.execution import Change, Status
+from attune.domain.json_values import Json
+from attune.domain.retry import Running
+from attune.storage.actions import retry_of
+from attune.storage.tx import Row, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewExecution:
+    """A row to be inserted."""
+
+    action_id: int
+    action_ref: str
+    pack_version: str
+    runner: str
+    parameters: Json
+    priority: int
+    identity: int | None
+    max_attempts: int
+    timeout_seconds: float
+    not_before: datetime | None
+    pinned_to: int | None
+    trace_tag: str | None
+    traceparent: str | None
+    changed_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """A requested execution as placement needs it, locked."""
+
+    execution_id: int
+    action_id: int
+    attempt: int
+    priority: int
+    pool: int
+    pinned_to: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inserted:
+    """A new row: its id, its time, and how long its start lies ahead by the database's clock."""
+
+    execution_id: int
+    created: datetime
+    delay_seconds: float
+
+
+async def insert_many(tx: Tx, new: Sequence[NewExecution]) -> list[Inserted]:
+    """Insert in the order given; ids ascend in that order."""
+    rows = await tx.fetch(
+        """
+        INSERT INTO execution (action, action_ref, pack_version, runner, parameters, status, priority, identity,
+                               max_attempts, timeout_seconds, not_before, worker, pinned, trace_tag, traceparent,
+                               changed_by)
+        SELECT action, action_ref, pack_version, runner, parameters, 'requested', priority, identity, max_attempts,
+               timeout_seconds, not_before, pinned_to, pinned_to IS NOT NULL, trace_tag,
+               traceparent, changed_by
+          FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::int[], $7::bigint[],
+                      $8::int[], $9::float8[], $10::timestamptz[], $11::bigint[], $12::text[], $13::text[], $14::text[])
+               WITH ORDINALITY AS n (action, action_ref, pack_version, runner, parameters, priority, identity,
+                                     max_attempts, timeout_seconds, not_before, pinned_to, trace_tag, traceparent,
+                                     changed_by, position)
+         ORDER BY position
+        RETURNING id AS execution_id, created,
+                  GREATEST(0, COALESCE(extract(epoch FROM not_before - now()), 0))::float8 AS delay_seconds
+        """,
+        [item.action_id for item in new],
+        [item.action_ref for item in new],
+        [item.pack_version for item in new],
+        [item.runner for item in new],
+        [item.parameters for item in new],
+        [item.priority for item in new],
+        [item.identity for item in new],
+        [item.max_attempts for item in new],
+        [item.timeout_seconds for item in new],
+        [item.not_before for item in new],
+        [item.pinned_to for item in new],
+        [item.trace_tag for item in new],
+        [item.traceparent for item in new],
+        [item.changed_by for item in new],
+    )
+    return [Inserted(**dict(row)) for row in rows]
+
+
+async def change_many(tx: Tx, changes: Sequence[Change]) -> list[int]:
+    """Make each move whose guard still holds and return the ids that moved. Only `change_executions` calls this.
+
+    The caller holds the rows' locks, taken in ascending order.
+    """
+    return await tx.fetch_column(
+        """
+        UPDATE execution e
+           SET status = c.target,
+               attempt = c.next_attempt,
+               tries = e.tries + (c.target = 'running')::int,
+               placements = e.placements + c.placements_added,
+               worker = COALESCE(c.worker_id, e.worker),
+               cancel_requested = e.cancel_requested OR c.target = 'canceling',
+               not_before = now() + make_interval(secs => c.delay),
+               result = COALESCE(c.result, e.result),
+               error = c.failure,
+               changed_by = c.actor,
+               change_reason = c.reason,
+               updated = now(),
+               scheduled_at = CASE WHEN c.target = 'scheduled' THEN now() ELSE e.scheduled_at END,
+               started_at = CASE WHEN c.target = 'running' THEN now() ELSE e.started_at END,
+               ended_at = CASE WHEN c.target IN ('succeeded', 'failed', 'timeout', 'cancelled') THEN now() END
+          FROM unnest($1::bigint[], $2::text[], $3::int[], $4::text[], $5::int[], $6::int[], $7::bigint[],
+                      $8::float8[], $9::jsonb[], $10::jsonb[], $11::text[], $12::text[])
+               AS c (id, guard_status, guard_attempt, target, next_attempt, placements_added, worker_id, delay,
+                     result, failure, actor, reason)
+         WHERE e.id = c.id AND e.id = ANY($1) AND e.status = c.guard_status AND e.attempt = c.guard_attempt
+        RETURNING e.id
+        """,
+        [change.execution_id for change in changes],
+        [change.current for change in changes],
+        [change.attempt for change in changes],
+        [change.target for change in changes],
+        [change.next_attempt for change in changes],
+        [change.placements_added for change in changes],
+        [change.worker_id for change in changes],
+        [change.delay_seconds for change in changes],
+        [change.result for change in changes],
+        [change.failure for change in changes],
+        [change.actor for change in changes],
+        [change.reason for change in changes],
+    )
+
+
+async def lock_requested(tx: Tx, ids: Sequence[int]) -> list[Requested]:
+    """Lock those that are requested and due, in ascending order."""
+    rows = await tx.fetch(
+        """
+        SELECT e.id, e.action, e.attempt, e.priority, a.pool, CASE WHEN e.pinned THEN e.worker END AS pinned_to
+          FROM execution e JOIN action a ON a.id = e.action
+         WHERE e.id = ANY($1) AND e.status = 'requested' AND (e.not_before IS NULL OR e.not_before <= now())
+         ORDER BY e.id FOR NO KEY UPDATE OF e
+        """,
+        ids,
+    )
+    return [
+        Requested(
+            execution_id=row["id"],
+            action_id=row["action"],
+            attempt=row["attempt"],
+            priority=row["priority"],
+            pool=row["pool"],
+            pinned_to=row["pinned_to"],
+        )
+        for row in rows
+    ]
+
+
+async def lock_scheduling(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[int, int | None]]:
+    """Lock those that still wait for a worker, in ascending order: their attempt and last worker."""
+    rows = await tx.fetch(
+        """
+        SELECT id, attempt, worker FROM execution
+         WHERE id = ANY($1) AND status = 'scheduling' ORDER BY id FOR NO KEY UPDATE
+        """,
+        ids,
+    )
+    return {row["id"]: (row["attempt"], row["worker"]) for row in rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locked:
+    """An execution under lock, with what its action says about trying again."""
+
+    running: Running
+    action_id: int
+    priority: int
+    placements: int
+    pool: int
+    pinned: bool
+    worker_id: int | None
+
+
+async def lock_many(tx: Tx, ids: Sequence[int]) -> dict[int, Locked]:
+    """Lock live rows in ascending order, whatever their status."""
+    rows = await tx.fetch(
+        """
+        SELECT e.id, e.action, e.status, e.attempt, e.tries, e.max_attempts, e.priority, e.placements, e.pinned,
+               e.worker, a.pool, a.retry, a.idempotent, a.on_worker_lost
+          FROM execution e JOIN action a ON a.id = e.action
+         WHERE e.id = ANY($1) AND e.ended_at IS NULL
+         ORDER BY e.id FOR NO KEY UPDATE OF e
+        """,
+        ids,
+    )
+    return {row["id"]: _locked(row) for row in rows}
+
+
+def _locked(row: Row) -> Locked:
+    return Locked(
+        running=Running(
+            execution_id=row["id"],
+            status=Status(row["status"]),
+            attempt=row["attempt"],
+            tries=row["tries"],
+            max_attempts=row["max_attempts"],
+            retry=retry_of(row["retry"]),
+            idempotent=row["idempotent"],
+            on_worker_lost=OnWorkerLost(row["on_worker_lost"]) if row["on_worker_lost"] else None,
+        ),
+        action_id=row["action"],
+        priority=row["priority"],
+        placements=row["placements"],
+        pool=row["pool"],
+        pinned=row["pinned"],
+        worker_id=row["worker"],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Startable:
+    """What a worker needs to run an attempt it has claimed."""
+
+    execution_id: int
+    attempt: int
+    tries: int
+    action_ref: str
+    pack_ref: str
+    pack_digest: str
+    runner: str
+    entry_point: str | None
+    command: str | None
+    command_from: str | None
+    parameters: Json
+    parameter_delivery: str
+    parameter_format: str
+    output_format: str
+    output_schema: Json
+    timeout_seconds: float
+    traceparent: str | None
+
+
+async def list_startable(tx: Tx, ids: Sequence[int]) -> list[Startable]:
+    """What is needed to run these, from the execution, its action and its pack."""
+    rows = await tx.fetch(
+        """
+        SELECT e.id AS execution_id, e.attempt, e.tries, e.action_ref, p.ref AS pack_ref, p.digest AS pack_digest,
+               e.runner, a.entry_point, a.command, a.command_from, e.parameters, a.parameter_delivery,
+               a.parameter_format, a.output_format, a.output AS output_schema, e.timeout_seconds, e.traceparent
+          FROM execution e JOIN action a ON a.id = e.action JOIN pack p ON p.id = a.pack
+         WHERE e.id = ANY($1)
+        """,
+        ids,
+    )
+    return [Startable(**dict(row)) for row in rows]
+
+
+async def list_due(tx: Tx, *, overdue_seconds: float, limit: int) -> list[int]:
+    """Requested executions whose start is overdue: their message is lost, or was delayed too long."""
+    return await tx.fetch_column(
+        """
+        SELECT id FROM execution
+         WHERE ended_at IS NULL AND status = 'requested'
+           AND COALESCE(not_before, created) < now() - make_interval(secs => $1)
+         ORDER BY id LIMIT $2
+        """,
+        overdue_seconds,
+        limit,
+    )
+
+
+async def exists(tx: Tx, execution_id: int) -> bool:
+    """Whether there is such an execution, live or ended."""
+    return bool(await tx.fetch_value("SELECT EXISTS (SELECT 1 FROM execution WHERE id = $1)", execution_id))

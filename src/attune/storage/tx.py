@@ -1,0 +1,84 @@
+"""One transaction: reading, writing, and collecting what it will announce."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import asyncpg
+
+from attune.domain.messages import ITEMS_MAX, Announcement, Item, MessageType
+
+Row = asyncpg.Record
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+    # The driver's classes are generic for the type checker only.
+    PlainConnection: TypeAlias = asyncpg.Connection[Row]
+    Connection: TypeAlias = PoolConnectionProxy[Row] | PlainConnection
+    Pool: TypeAlias = asyncpg.Pool[Row]
+else:
+    PlainConnection = Connection = asyncpg.Connection
+    Pool = asyncpg.Pool
+
+
+@dataclass(slots=True)
+class Tx:
+    """One transaction: its connection, and what it will announce when it commits."""
+
+    connection: Connection
+    _items: dict[tuple[str, MessageType, float], list[Item]]
+    _broadcasts: dict[str, None]
+
+    @classmethod
+    def on(cls, connection: Connection) -> Self:
+        """Wrap a connection that is inside a transaction."""
+        return cls(connection=connection, _items={}, _broadcasts={})
+
+    async def fetch(self, statement: str, *arguments: object) -> list[Row]:
+        """Every row of the answer."""
+        return await self.connection.fetch(statement, *arguments)
+
+    async def fetch_row(self, statement: str, *arguments: object) -> Row | None:
+        """The first row of the answer, if there is one."""
+        return await self.connection.fetchrow(statement, *arguments)
+
+    async def fetch_column(self, statement: str, *arguments: object) -> list[Any]:
+        """The first column of the answer."""
+        return [row[0] for row in await self.connection.fetch(statement, *arguments)]
+
+    async def fetch_value(self, statement: str, *arguments: object) -> Any:  # noqa: ANN401 — the caller knows the column's type
+        """The first column of the first row."""
+        return await self.connection.fetchval(statement, *arguments)
+
+    async def execute(self, statement: str, *arguments: object) -> None:
+        """Run a statement for its effect."""
+        await self.connection.execute(statement, *arguments)
+
+    def announce(
+        self,
+        topic: str,
+        type_: MessageType,
+        items: Iterable[Item],
+        *,
+        delay_seconds: float = 0.0,
+    ) -> None:
+        """Tell, when this transaction commits; the same item of the same topic is told once."""
+        self._items.setdefault((topic, type_, delay_seconds), []).extend(items)
+
+    def broadcast(self, entity: str) -> None:
+        """Let every process that keeps a copy of this kind of thing know, when this transaction commits."""
+        self._broadcasts[entity] = None
+
+    def announcements(self) -> list[Announcement]:
+        """What was announced, in messages of bounded size."""
+        return [
+            Announcement(topic=topic, type=type_, items=tuple(unique[start : start + ITEMS_MAX]), delay_seconds=delay)
+            for (topic, type_, delay), items in self._items.items()
+            for unique in [list(dict.fromkeys(items))]
+            for start in range(0, len(unique), ITEMS_MAX)
+        ]
+
+    def broadcasts(self) -> list[str]:
+        """The kinds of things that changed, sorted: two transactions must lock their rows in one order."""
+        return sorted(self._broadcasts)

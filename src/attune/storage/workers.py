@@ -1,0 +1,158 @@
+"""Rows of `worker`: who can run what, whether it is alive, and how much it has to do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from attune.domain.definitions import Isolation
+from attune.domain.json_values import Json
+from attune.domain.placement import STALE_INTERVALS, Candidate
+from attune.storage.tx import Row, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a worker says about itself when it starts."""
+
+    name: str
+    instance: UUID
+    runtimes: Sequence[str]
+    labels: Mapping[str, Json]
+    capacity: int
+    isolation: str
+    heartbeat_interval: float
+    host: str
+    pid: int
+    version: str
+
+
+async def register(tx: Tx, worker: Registration) -> int:
+    """Insert, or take over the row of that name: a reused name is a new instance, not the same worker."""
+    worker_id: int = await tx.fetch_value(
+        """
+        INSERT INTO worker (name, instance, runtimes, labels, capacity, isolation, status, heartbeat_interval,
+                            host, pid, version)
+        VALUES ($1, $2, $3, $4, $5, $6, 'active', $7, $8, $9, $10)
+        ON CONFLICT (name) DO UPDATE
+           SET instance = EXCLUDED.instance, runtimes = EXCLUDED.runtimes, labels = EXCLUDED.labels,
+               capacity = EXCLUDED.capacity, isolation = EXCLUDED.isolation, status = 'active', marked_full = false,
+               heartbeat_interval = EXCLUDED.heartbeat_interval, last_heartbeat = now(), host = EXCLUDED.host,
+               pid = EXCLUDED.pid, version = EXCLUDED.version, updated = now()
+        RETURNING id
+        """,
+        worker.name,
+        worker.instance,
+        list(worker.runtimes),
+        worker.labels,
+        worker.capacity,
+        worker.isolation,
+        worker.heartbeat_interval,
+        worker.host,
+        worker.pid,
+        worker.version,
+    )
+    return worker_id
+
+
+async def beat(tx: Tx, instance: UUID) -> str | None:
+    """Note a heartbeat and return the status; None if another process has taken the name over.
+
+    A worker that was believed lost and speaks again is active again.
+    """
+    status: str | None = await tx.fetch_value(
+        """
+        UPDATE worker SET last_heartbeat = now(), status = CASE WHEN status = 'lost' THEN 'active' ELSE status END
+         WHERE instance = $1 RETURNING status
+        """,
+        instance,
+    )
+    return status
+
+
+async def change_status(tx: Tx, instance: UUID, status: str) -> bool:
+    """Set the status of one instance; the row lock keeps placements from slipping behind it."""
+    changed = await tx.fetch_value(
+        """
+        WITH locked AS (SELECT id FROM worker WHERE instance = $1 FOR UPDATE)
+        UPDATE worker SET status = $2, updated = now() FROM locked WHERE worker.id = locked.id RETURNING worker.id
+        """,
+        instance,
+        status,
+    )
+    return changed is not None
+
+
+async def mark_lost_by_pid(tx: Tx, name: str, pid: int) -> bool:
+    """Mark a worker lost whose process, known by name and id, has ended; a successor is not touched."""
+    changed = await tx.fetch_value(
+        """
+        UPDATE worker SET status = 'lost', updated = now()
+         WHERE name = $1 AND pid = $2 AND status IN ('active', 'unresponsive', 'draining') RETURNING id
+        """,
+        name,
+        pid,
+    )
+    return changed is not None
+
+
+async def mark_stale_lost(tx: Tx) -> list[int]:
+    """Mark the workers lost that have not been heard of for too long."""
+    return await tx.fetch_column(
+        """
+        UPDATE worker SET status = 'lost', updated = now()
+         WHERE status IN ('active', 'unresponsive', 'draining')
+           AND last_heartbeat + make_interval(secs => $1 * heartbeat_interval) < now()
+        RETURNING id
+        """,
+        STALE_INTERVALS,
+    )
+
+
+async def set_full(tx: Tx, instance: UUID, *, full: bool) -> None:
+    """Keep placement away until a slot is really free, or let it come back."""
+    await tx.execute(
+        "UPDATE worker SET marked_full = $2 WHERE instance = $1 AND marked_full <> $2", instance, full
+    )
+
+
+async def lock_candidates(tx: Tx) -> list[Candidate]:
+    """Every worker that may be given work, with its load.
+
+    FOR KEY SHARE holds off a drain until this placement commits, and nothing else.
+    """
+    rows = await tx.fetch(
+        """
+        SELECT w.id, w.instance, w.runtimes, w.labels, w.isolation, w.capacity,
+               (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load
+          FROM worker w
+         WHERE w.status = 'active' AND NOT w.cordoned AND NOT w.marked_full
+           AND w.last_heartbeat + make_interval(secs => $1 * w.heartbeat_interval) >= now()
+         ORDER BY w.id FOR KEY SHARE OF w
+        """,
+        STALE_INTERVALS,
+    )
+    return [_candidate(row) for row in rows]
+
+
+def _candidate(row: Row) -> Candidate:
+    return Candidate(
+        worker_id=row["id"],
+        instance=str(row["instance"]),
+        runtimes=frozenset(row["runtimes"]),
+        labels=row["labels"],
+        isolation=Isolation(row["isolation"]),
+        capacity=row["capacity"],
+        load=row["load"],
+    )
+
+
+async def count_active(tx: Tx) -> int:
+    """How many workers are alive and may be given work."""
+    count: int = await tx.fetch_value(
+        """
+        SELECT count(*) FROM worker
+         WHERE status = 'active' AND last_heartbeat + make_interval(secs => $1 * heartbeat_interval) >= now()
+        """,
+        STALE_INTERVALS,
+    )
+    return count

@@ -1,0 +1,1 @@
+"""How services send each other messages."""

@@ -1,0 +1,1 @@
+"""The tests: each one a sentence about a promise."""

@@ -1,0 +1,3 @@
+"""What every test can ask for: a database, a broker, and a line in the closing table."""
+
+pytest_plugins = ["tests.plugins.report", "tests.plugins.rabbitmq", "tests.plugins.database"]

@@ -1,0 +1,1 @@
+"""Parts of the test run: servers, databases and the closing table."""

@@ -1,0 +1,1 @@
+"""Witnesses: what a test trusts instead of the code under test."""

@@ -1,0 +1,1 @@
+"""Scripts that build and feed a clone of this repository."""
