@@ -7,8 +7,6 @@ SHELL := /bin/sh
 PYTHON := python3
 BIN := .venv/bin
 PARALLEL := 2
-COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
-	--universal --python-version 3.11 --all-extras
 
 # What the targets take: make up ARGS="--detach --port 9000", make test ARGS="-k outbox", make chaos SEED=7
 ARGS :=
@@ -54,8 +52,7 @@ fmt: setup-dev ## format the code and repair what lint can repair
 	@$(BIN)/ruff format .
 
 lock: setup ## write the requirement locks afresh from pyproject.toml (ARGS=--upgrade)
-	@$(COMPILE) $(ARGS) pyproject.toml -o requirements/runtime.txt
-	@$(COMPILE) $(ARGS) --group dev pyproject.toml -o requirements/dev.txt
+	@$(PYTHON) tools/setup.py lock $(ARGS)
 
 clean: ## remove the environment, caches and builds (not a platform's data)
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

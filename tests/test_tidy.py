@@ -45,7 +45,7 @@ SUPPRESSION = re.compile(r"#\s*(noqa|type:\s*ignore)(?P<rest>.*)$")
 REASON = re.compile(r"(: ?[A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*|\[[a-z, -]+\])\s+([-—#] ?)?\w+")
 
 FOREIGN = {
-    "issue and chapter numbers": r"\b(issue|chapter|closes|fixes) #?\d",
+    "issue and chapter numbers": r"\b(issue|chapter|closes|fixes) #?\d+\b(?!\.\d)",
     "machine paths": r"/work/(main|shared)|/opt/(pypi|wheels)|/root/\.pyenv|/tmp/(brief|boot)",
     "registry hosts": r"files\.pythonhosted|pypi\.org/simple|registry\.npmjs|\bpkg\.dev\b|artifactregistry",
     "words of a workplace": r"closing note|helper agent|sub-?agent|design document|\b(chat ?gpt|claude|anthropic)\b",

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Builds `.venv` in this clone from the hash-checked locks; a second call with nothing changed is instant.
 
-`setup.py runtime` installs what Attune needs to run, `setup.py dev` also what its tests and checks need. Packages
-come through uv, which is installed first from the same lock, and through pip where uv fails. Only the standard
-library is used, in a dialect that older interpreters can read, so that they can say that they are too old.
+`setup.py runtime` installs what Attune needs to run, `setup.py dev` also what its tests and checks need, and
+`setup.py lock` writes the locks afresh. Packages come through uv, which is installed first from the same lock, and
+through pip where uv fails. Only the standard library is used, in a dialect that older interpreters can read, so that
+they can say that they are too old.
 """
 
 from __future__ import annotations
@@ -170,8 +171,6 @@ def uv_environment() -> dict[str, str]:
             environment.setdefault(variable, separator.join(settings[key].split()))
     if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
         environment.setdefault("UV_NO_INDEX", "1")
-    # pip looks at every index for the wanted version; the hashes make that safe.
-    environment.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     environment.setdefault("UV_CACHE_DIR", str(cache_directory()))
     environment.setdefault("UV_NO_CONFIG", "1")
     return environment
@@ -214,7 +213,9 @@ def install(kind: str) -> None:
     # Only the larger lock may also remove: an environment that someone else filled must not lose its test tools.
     way = ["sync"] if kind == "dev" else ["install", "-r"]
     uv = [str(VENV / "bin" / "uv"), "pip", way[0], "-q", "--require-hashes", "--python", str(PYTHON), *way[1:], lock]
-    if install_uv(kind) and subprocess.run(uv, env=uv_environment(), check=False).returncode == 0:
+    # pip looks at every index for the wanted version, uv at the first that knows the package; the hashes make it safe.
+    environment = {"UV_INDEX_STRATEGY": "unsafe-best-match", **uv_environment()}
+    if install_uv(kind) and subprocess.run(uv, env=environment, check=False).returncode == 0:
         return
     say("uv did not manage; installing with pip, which takes longer")
     command = pip("install", "-q", "--require-hashes", "-r", lock)
@@ -242,10 +243,37 @@ def build(kind: str) -> None:
     say(f"{VENV} is ready ({time.monotonic() - started:.0f} s)")
 
 
+def write_locks(options: list[str]) -> None:
+    """Resolve pyproject.toml afresh, for every platform and interpreter at once; addresses stay out of the locks."""
+    compile_lock = [
+        str(VENV / "bin" / "uv"),
+        "pip",
+        "compile",
+        "-q",
+        "--generate-hashes",
+        "--universal",
+        "--all-extras",
+    ]
+    compile_lock += ["--python-version", f"{OLDEST[0]}.{OLDEST[1]}"]
+    compile_lock += ["--no-header", "--no-emit-index-url", "--no-emit-find-links", *options]
+    environment = uv_environment()
+    for variable in ("UV_INDEX", "UV_FIND_LINKS"):
+        # pip's extra places may hold a part of each release only, and the lock must hold the hashes of all its files.
+        if variable not in os.environ:
+            environment.pop(variable, None)
+    for kind, groups in (("runtime", []), ("dev", ["--group", "dev"])):
+        command = [*compile_lock, *groups, "pyproject.toml", "-o", f"requirements/{kind}.txt"]
+        if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode != 0:
+            fail(f"requirements/{kind}.txt could not be resolved; the reason is above")
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["lock"]:
+        write_locks(sys.argv[2:])
+        return
     kind = sys.argv[1] if len(sys.argv) > 1 else "runtime"
     if kind not in KINDS or len(sys.argv) > 2:
-        fail(f"usage: setup.py [{'|'.join(KINDS)}]")
+        fail(f"usage: setup.py [{'|'.join(KINDS)}|lock]")
     if is_current(kind):
         return
     held = os.open(str(ROOT), os.O_RDONLY)

@@ -23,6 +23,7 @@ import psutil
 import uvloop
 
 from attune.runtime.postgres_server import PostgresServer, ServerError, ServerPlan
+from attune.runtime.postgres_server.binaries import find_binaries
 
 PASSWORD = "käse/with:odd@signs &="
 DEADLINE_SECONDS = 20.0
@@ -123,10 +124,11 @@ def tell(scenario: str, home: Path, *, account: str = "", library: Path | None =
 
 
 def run_scenario(name: str, home: Path, account: str) -> None:
-    """In the new process. Accounts change after the imports: others may be unable to reach this Python."""
+    """In the new process. The account changes after all imports: it may be unable to reach this Python."""
     if account and IS_ROOT:
         for encoding in LAZY_ENCODINGS:
             codecs.lookup(encoding)
+        find_binaries(None)
         entry = pwd.getpwnam(account)
         os.setgroups([])
         os.setgid(entry.pw_gid)

@@ -261,7 +261,7 @@ def test_an_environment_name_cannot_reach_another_directory(tmp_path: Path) -> N
 
 
 def test_a_configuration_file_that_was_asked_for_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="other.yaml: does not exist"):
+    with pytest.raises(SettingsError, match=r"other\.yaml: does not exist"):
         load_settings(environment={"ATTUNE_HOME": str(tmp_path)}, config_file=tmp_path / "other.yaml")
 
 

@@ -115,7 +115,8 @@ def test_a_crash_of_main_ends_the_service_and_is_logged_once() -> None:
 
 
 def test_what_an_operator_can_mend_is_told_without_a_traceback() -> None:
-    with service("raise CannotStart('port 8080 is in use')") as process:
+    nested = "async def bind(): raise CannotStart('port 8080 is in use')\nasync with asyncio.TaskGroup() as inner:"
+    with service(f"{nested}\n    inner.create_task(bind())") as process:
         code, _, lines = ended(process)
 
     assert code == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import sys
 from dataclasses import dataclass
@@ -81,6 +82,8 @@ async def keep(parent: int, file: Path) -> None:
     except (CannotUnpack, ServerFailed) as error:
         _write(file, {"reason": str(error)})
         end.cancel()
+    if not psutil.pid_exists(parent):
+        shutil.rmtree(file.parent)  # the run was killed and cannot tidy up after itself
 
 
 if __name__ == "__main__":

@@ -1,13 +1,21 @@
 """What becomes of an attempt that was placed and never started: another worker's turn, or the end of patience."""
 
 from attune.domain.execution import Change, Failure, Status
+from attune.domain.json_values import Json
 from attune.domain.retry import Running
 
 
 def decide_unplacing(
-    scheduled: Running, *, placements: int, placements_max: int, actor: str, reason: str, failure: Failure | None = None
+    scheduled: Running,
+    *,
+    placements: int,
+    placements_max: int,
+    actor: str,
+    reason: str,
+    failure: Failure | None = None,
+    result: Json = None,
 ) -> Change:
-    """Back to waiting for a worker, or failed when its placements are spent."""
+    """Back to waiting for a worker, or failed when its placements are spent; the last two say how it then failed."""
     spent = placements >= placements_max
     exhausted = failure or Failure(
         code="placement_exhausted",
@@ -22,6 +30,7 @@ def decide_unplacing(
         actor=actor,
         reason=reason,
         failure=exhausted if spent else None,
+        result=result if spent else None,
     )
 
 

@@ -4,11 +4,12 @@ import contextlib
 import os
 import secrets
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from attune.runtime.postgres_server import PostgresServer, ServerPlan
+from attune.runtime.secret import Secret
 from attune.runtime.settings import Settings
 
 PRIVATE: Final = 0o700
@@ -159,6 +160,12 @@ def database_url(settings: Settings, home: Home) -> str:
     server = embedded_server(settings, home)
     assert server is not None  # noqa: S101  Without a URL there is always an embedded server.
     return server.url
+
+
+def with_database(settings: Settings, home: Home) -> Settings:
+    """The same settings with the database's URL filled in, so that whoever gets them needs no home to reach it."""
+    url = Secret(database_url(settings, home))
+    return replace(settings, database=replace(settings.database, url=url, password=None))
 
 
 def _make(directory: Path, mode: int) -> None:

@@ -7,7 +7,7 @@ silently stopped listening is worse than one that died.
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeAlias
@@ -136,7 +136,7 @@ async def _serve(main: Callable[[Tasks], Awaitable[None]], forced_exit_seconds: 
     except* TaskCrashed:
         return_code = EXIT_CRASHED
     except* CannotStart as group:
-        for error in group.exceptions:
+        for error in _leaves(group):
             structlog.get_logger().critical("service.cannot_start", reason=str(error))
         return_code = EXIT_CRASHED
     except* asyncio.CancelledError:
@@ -149,6 +149,15 @@ async def _serve(main: Callable[[Tasks], Awaitable[None]], forced_exit_seconds: 
     finally:
         signals.ignore()
     return return_code
+
+
+def _leaves(group: BaseExceptionGroup[CannotStart]) -> Iterator[BaseException]:
+    """The errors themselves, however many groups of tasks they came through."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 class _Signals:

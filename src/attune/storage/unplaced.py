@@ -77,3 +77,12 @@ async def list_pools(tx: Tx) -> list[int]:
         SELECT pool FROM found WHERE pool IS NOT NULL
         """,
     )
+
+
+async def exists_older_than(tx: Tx, *, seconds: float) -> bool:
+    """Whether somebody has waited for room longer than this."""
+    return bool(
+        await tx.fetch_value(
+            "SELECT EXISTS (SELECT 1 FROM unplaced WHERE since < now() - make_interval(secs => $1))", seconds
+        )
+    )

@@ -4,6 +4,7 @@ Services notice their supervisor's death and end gracefully; for that they need 
 outlive them. This process keeps that order when nobody else is left to keep it.
 """
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -16,16 +17,19 @@ def guard(home: Path) -> None:
         return
     wait_for_end(supervisor)
     # Only now, so that the waiting process stays small.
+    from attune.cli.exits import CommandFailed
+    from attune.cli.platform.instance import GUARDIAN_MARK, only_instance
     from attune.cli.platform.leftovers import end_leftovers
     from attune.runtime.home import Home
     from attune.runtime.settings import load_settings
 
     settings = load_settings(environment=os.environ).settings
-    end_leftovers(settings, Home(home), grace_seconds=settings.worker.shutdown_timeout)
+    # Whoever holds the home already is a new supervisor, and ends leftovers itself before it starts anything.
+    with contextlib.suppress(CommandFailed), only_instance(Home(home), mark=GUARDIAN_MARK):
+        end_leftovers(settings, Home(home), grace_seconds=settings.worker.shutdown_timeout)
 
 
 if __name__ == "__main__":
-    import contextlib
     import signal
     import sys
 

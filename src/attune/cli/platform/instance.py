@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -12,22 +13,23 @@ from attune.cli.session import command_name
 from attune.runtime.home import Home, unusable
 
 _PID_CHARACTERS_MAX: Final = 20
+# A guardian that cleans up after a killed supervisor holds the lock for a moment; longer than this is no moment.
+GUARDIAN_SECONDS_MAX: Final = 60.0
+_POLL_SECONDS: Final = 0.05
+GUARDIAN_MARK: Final = "guardian"
 
 
 @contextmanager
-def only_instance(home: Home) -> Iterator[None]:
+def only_instance(home: Home, *, mark: str = "") -> Iterator[None]:
     """Hold the home for this process; refuses when another one does, and says which."""
     try:
         descriptor = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise unusable(home, error) from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise _taken(home) from error
+        _lock(home, descriptor)
         os.truncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
+        os.write(descriptor, f"{os.getpid()} {mark}\n".encode())
         yield
         with contextlib.suppress(OSError):
             os.truncate(descriptor, 0)
@@ -42,11 +44,23 @@ def owner(home: Home) -> int | None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                text = file.read(_PID_CHARACTERS_MAX).strip()
-                return int(text) if text.isdigit() else -1
+                pid = file.read(_PID_CHARACTERS_MAX).partition(" ")[0]
+                return int(pid) if pid.isdigit() else -1
     except OSError:
         return None
     return None
+
+
+def _lock(home: Home, descriptor: int) -> None:
+    deadline = time.monotonic() + GUARDIAN_SECONDS_MAX
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            held_by_guardian = GUARDIAN_MARK in os.pread(descriptor, 2 * _PID_CHARACTERS_MAX, 0).decode("ascii")
+            if not held_by_guardian or time.monotonic() > deadline:
+                raise _taken(home) from error
+        time.sleep(_POLL_SECONDS)
 
 
 def _taken(home: Home) -> CommandFailed:

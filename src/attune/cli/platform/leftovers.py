@@ -1,7 +1,10 @@
 """Ends everything that still runs in a home when no supervisor is there to do it."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+import psutil
 
 from attune.cli.exits import CommandFailed
 from attune.cli.platform.processes import end, find_marked, with_descendants
@@ -11,9 +14,11 @@ if TYPE_CHECKING:
     from attune.runtime.settings import Settings
 
 
-def end_leftovers(settings: "Settings", home: Home, *, grace_seconds: float) -> int:
+def end_leftovers(
+    settings: "Settings", home: Home, *, grace_seconds: float, also: Iterable[psutil.Process] = ()
+) -> int:
     """End services first, for they still write to the database, and the database last; how many were found."""
-    found = with_descendants(find_marked(home))
+    found = with_descendants([*find_marked(home), *also])
     left = end(found, grace_seconds=grace_seconds) if found else []
     if left:
         listed = ", ".join(str(process.pid) for process in left)

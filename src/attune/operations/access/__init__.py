@@ -1,0 +1,1 @@
+"""Who is asking, and how they come to be trusted: identities, passwords, tokens, the first administrator."""

@@ -1,0 +1,22 @@
+"""The last net: states that should not last get a fresh hint. In a fault-free run it finds nothing."""
+
+from attune.domain.messages import MessageType
+from attune.operations.attend_workers import hint_room
+from attune.storage import executions, unplaced
+from attune.storage.tx import Tx
+
+# A requested execution is normally placed within milliseconds of being due.
+OVERDUE_SECONDS = 60.0
+UNPLACED_SECONDS = 5.0
+HEALED_MAX = 1000
+
+
+async def heal_states(tx: Tx) -> int:
+    """Repeat the hints of executions that nobody seems to look at; a hint too many is harmless."""
+    overdue = await executions.list_due(tx, overdue_seconds=OVERDUE_SECONDS, limit=HEALED_MAX)
+    if overdue:
+        items = [(execution_id, 0) for execution_id in overdue]
+        tx.announce(MessageType.EXECUTION_REQUESTED, MessageType.EXECUTION_REQUESTED, items)
+    if await unplaced.exists_older_than(tx, seconds=UNPLACED_SECONDS):
+        await hint_room(tx)
+    return len(overdue)

@@ -1,0 +1,1 @@
+"""Rows that say who may do what, who did what, and which requests were already answered."""

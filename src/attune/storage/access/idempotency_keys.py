@@ -1,0 +1,82 @@
+"""Rows of `idempotency_key`: requests that were answered, so that asking again changes nothing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from attune.domain.json_values import Json
+from attune.storage.tx import Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class KeyName:
+    """A key belongs to who sent it and to where it was sent."""
+
+    identity: int
+    route: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What a key was used for: the digest of the request's body, and its answer."""
+
+    body_hash: bytes
+    answer: Json
+
+
+async def reserve(tx: Tx, names: Sequence[KeyName], body_hashes: Sequence[bytes]) -> set[KeyName]:
+    """Claim keys, and return those that were free.
+
+    A key that another transaction is just claiming is waited for. Names must be sorted and distinct, because the rows
+    stay locked until the commit.
+    """
+    rows = await tx.fetch(
+        """
+        INSERT INTO idempotency_key (identity, route, key, body_hash, answer)
+        SELECT identity, route, key, body_hash, 'null'
+          FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bytea[]) AS n (identity, route, key, body_hash)
+        ON CONFLICT DO NOTHING
+        RETURNING identity, route, key
+        """,
+        [name.identity for name in names],
+        [name.route for name in names],
+        [name.key for name in names],
+        body_hashes,
+    )
+    return {KeyName(**dict(row)) for row in rows}
+
+
+async def find_many(tx: Tx, names: Sequence[KeyName]) -> dict[KeyName, Answered]:
+    """What these keys were used for."""
+    rows = await tx.fetch(
+        """
+        SELECT k.identity, k.route, k.key, k.body_hash, k.answer
+          FROM idempotency_key k
+          JOIN unnest($1::bigint[], $2::text[], $3::text[]) AS n (identity, route, key)
+            ON k.identity = n.identity AND k.route = n.route AND k.key = n.key
+        """,
+        [name.identity for name in names],
+        [name.route for name in names],
+        [name.key for name in names],
+    )
+    return {
+        KeyName(identity=row["identity"], route=row["route"], key=row["key"]): Answered(
+            body_hash=row["body_hash"], answer=row["answer"]
+        )
+        for row in rows
+    }
+
+
+async def save_answers(tx: Tx, answers: Mapping[KeyName, Json]) -> None:
+    """Keep the answers of keys this transaction claimed."""
+    await tx.execute(
+        """
+        UPDATE idempotency_key k SET answer = n.answer
+          FROM unnest($1::bigint[], $2::text[], $3::text[], $4::jsonb[]) AS n (identity, route, key, answer)
+         WHERE k.identity = n.identity AND k.route = n.route AND k.key = n.key
+        """,
+        [name.identity for name in answers],
+        [name.route for name in answers],
+        [name.key for name in answers],
+        list(answers.values()),
+    )

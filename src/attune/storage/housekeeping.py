@@ -1,0 +1,44 @@
+"""Partitions and retention: what keeps tables from growing for ever."""
+
+from attune.storage.tx import Tx
+
+HOUSEKEEPING_LOCK = 4_127_835_602
+
+
+async def try_lock(tx: Tx) -> bool:
+    """Be the only one to keep house, for this transaction."""
+    return bool(await tx.fetch_value("SELECT pg_try_advisory_xact_lock($1)", HOUSEKEEPING_LOCK))
+
+
+async def ensure_partitions(tx: Tx, *, days_ahead: int) -> int:
+    """Make the partitions of the coming days; returns how many were missing."""
+    made: int = await tx.fetch_value("SELECT ensure_partitions($1)", days_ahead)
+    return made
+
+
+async def delete_dead_letters(tx: Tx, *, older_than_hours: int, limit: int) -> int:
+    """Remove dead letters that nobody looked at in time."""
+    deleted = await tx.fetch_column(
+        """
+        DELETE FROM dead_letter WHERE id = ANY(ARRAY(
+            SELECT id FROM dead_letter WHERE parked_at < now() - make_interval(hours => $1) LIMIT $2))
+        RETURNING id
+        """,
+        older_than_hours,
+        limit,
+    )
+    return len(deleted)
+
+
+async def delete_idempotency_keys(tx: Tx, *, older_than_hours: int, limit: int) -> int:
+    """Forget keys whose requests nobody will repeat."""
+    deleted = await tx.fetch_column(
+        """
+        DELETE FROM idempotency_key WHERE ctid = ANY(ARRAY(
+            SELECT ctid FROM idempotency_key WHERE created < now() - make_interval(hours => $1) LIMIT $2))
+        RETURNING key
+        """,
+        older_than_hours,
+        limit,
+    )
+    return len(deleted)

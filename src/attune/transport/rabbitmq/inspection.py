@@ -1,0 +1,165 @@
+"""Compares the broker with what should be there, mends what can be mended, and sends a dead letter through.
+
+Only by means of the AMQP protocol: passive declarations, declarations, and a probe through each binding. A failed
+question closes its channel, so each is asked on a channel of its own.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import aio_pika
+from aio_pika.abc import AbstractConnection
+from aio_pika.exceptions import AMQPChannelError, ChannelPreconditionFailed, DeliveryError, PublishError
+
+from attune.runtime.clock import new_uuid
+from attune.transport.rabbitmq.declare import arguments_of, declare_all, exchange_types
+from attune.transport.rabbitmq.link import BROKER_ERRORS, broker_calls, close, connect
+from attune.transport.rabbitmq.options import REQUEST_SECONDS, RabbitOptions
+from attune.transport.topology import PROBE_HEADER, Queue, TopologyMismatch, TopologyRow, describe
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aio_pika.abc import AbstractChannel
+
+SELF_TEST_SECONDS = 5.0
+SELF_TEST_TTL_MS = 1
+
+DECLARE_CURE = "start the service that declares it, or run `attune topology --repair`"
+DRAIN_CURE = "let its messages be consumed, then run `attune topology --repair`"
+
+
+async def inspect_broker(options: RabbitOptions, queues: Sequence[Queue], *, repair: bool) -> list[TopologyRow]:
+    """One row for each queue, and one more for each exchange that is wrong; mended first if asked."""
+    connection = await connect(options, purpose="inspect")
+    try:
+        if repair:
+            await _repair(connection, options, queues)
+        rows = [
+            row
+            for name in exchange_types(options.dead_letter_exchange)
+            for row in await _inspect_exchange(connection, options, name)
+        ]
+        return rows + [await _inspect_queue(connection, options, queue) for queue in queues]
+    finally:
+        await close(connection)
+
+
+async def send_dead_letter_through(connection: AbstractConnection, options: RabbitOptions) -> str:
+    """Let one message expire and wait for it behind the dead-letter exchange; returns what is wrong, if anything."""
+    key = f"attune.self-test.{new_uuid().hex}"
+    try:
+        async with asyncio.timeout(SELF_TEST_SECONDS), _channel(connection) as channel:
+            with broker_calls():
+                arrivals = await channel.declare_queue(exclusive=True, auto_delete=True)
+                await arrivals.bind(options.dead_letter_exchange, key)
+                dying = await channel.declare_queue(
+                    exclusive=True,
+                    auto_delete=True,
+                    arguments={
+                        "x-dead-letter-exchange": options.dead_letter_exchange,
+                        "x-dead-letter-routing-key": key,
+                        "x-message-ttl": SELF_TEST_TTL_MS,
+                    },
+                )
+                arrived = asyncio.Event()
+                await arrivals.consume(lambda _: _set(arrived), no_ack=True)
+                probe = aio_pika.Message(b"", headers={PROBE_HEADER: "self-test"})
+                await channel.default_exchange.publish(probe, dying.name)
+                await arrived.wait()
+    except BROKER_ERRORS as error:
+        return (
+            f"a dead letter sent through {options.dead_letter_exchange} did not arrive ({type(error).__name__}: "
+            f"{error}): untaken dispatches would be lost; run `attune topology --verify`"
+        )
+    return ""
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
+
+
+async def _inspect_exchange(connection: AbstractConnection, options: RabbitOptions, name: str) -> list[TopologyRow]:
+    kind = exchange_types(options.dead_letter_exchange)[name]
+    row = TopologyRow(queue="", exchange=name, keys=(), declared_by="every service", consumed_by="")
+    try:
+        async with _channel(connection) as channel:
+            await channel.declare_exchange(name, passive=True)
+        async with _channel(connection) as channel:
+            await channel.declare_exchange(name, kind, durable=True)
+    except ChannelPreconditionFailed as error:
+        return [replace(row, problem=f"not a durable {kind} exchange: {error}", cure="run `attune topology --repair`")]
+    except AMQPChannelError as error:
+        return [replace(row, problem=f"missing: {error}", cure=DECLARE_CURE)]
+    return []
+
+
+async def _inspect_queue(connection: AbstractConnection, options: RabbitOptions, queue: Queue) -> TopologyRow:
+    try:
+        async with _channel(connection) as channel:
+            found = (await channel.declare_queue(queue.name, passive=True)).declaration_result
+    except AMQPChannelError as error:
+        return describe(queue, problem=f"missing: {error}", cure=DECLARE_CURE)
+    row = replace(describe(queue), messages=found.message_count, consumers=found.consumer_count)
+    try:
+        async with _channel(connection) as channel:
+            arguments = arguments_of(queue, dead_letter_exchange=options.dead_letter_exchange)
+            await channel.declare_queue(queue.name, durable=True, arguments=arguments)
+    except ChannelPreconditionFailed as error:
+        cure = DRAIN_CURE if found.message_count else "run `attune topology --repair`"
+        return replace(row, problem=f"declared differently: {error}", cure=cure)
+    return await _inspect_bindings(connection, queue, row)
+
+
+async def _inspect_bindings(connection: AbstractConnection, queue: Queue, row: TopologyRow) -> TopologyRow:
+    for key in queue.keys:
+        if not await _probe(connection, queue.exchange, key.replace("#", "probe")):
+            return replace(row, problem=f"no queue is bound to {queue.exchange} for {key}", cure=DECLARE_CURE)
+    if not row.consumers:
+        return replace(row, problem="nobody consumes it", cure=f"start a service: `attune serve {queue.owner}`")
+    return row
+
+
+async def _probe(connection: AbstractConnection, exchange: str, key: str) -> bool:
+    """Send a message that every consumer drops; without a consumer it expires at once."""
+    probe = aio_pika.Message(b"", headers={PROBE_HEADER: key}, expiration=0)
+    try:
+        async with _channel(connection, raise_returned=True) as channel:
+            target = await channel.get_exchange(exchange, ensure=False)
+            await target.publish(probe, key, timeout=REQUEST_SECONDS)
+    except (PublishError, DeliveryError, AMQPChannelError):
+        return False
+    return True
+
+
+async def _repair(connection: AbstractConnection, options: RabbitOptions, queues: Sequence[Queue]) -> None:
+    """Declare anew what differs: exchanges hold no messages, and a queue only if it is empty."""
+    for name in exchange_types(options.dead_letter_exchange):
+        for row in await _inspect_exchange(connection, options, name):
+            if row.problem:
+                async with _channel(connection) as channel:
+                    await channel.exchange_delete(name)
+    for queue in queues:
+        row = await _inspect_queue(connection, options, queue)
+        if row.problem and row.messages == 0:
+            async with _channel(connection) as channel:
+                await channel.queue_delete(queue.name, if_empty=True)
+    for queue in queues:
+        try:
+            async with _channel(connection) as channel:
+                await declare_all(channel, [queue], dead_letter_exchange=options.dead_letter_exchange)
+        except TopologyMismatch:
+            # It holds messages; the inspection that follows says so.
+            continue
+
+
+@asynccontextmanager
+async def _channel(connection: AbstractConnection, *, raise_returned: bool = False) -> "AsyncIterator[AbstractChannel]":
+    channel = await connection.channel(on_return_raises=raise_returned)
+    try:
+        yield channel
+    finally:
+        await close(channel)
