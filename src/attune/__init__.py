@@ -1,1 +1,3 @@
-"""Attune: an automation engine that turns events into executed actions."""
+"""Attune: event-driven automation that never loses, doubles or reorders what it accepted."""
+
+__version__ = "0.1.0"

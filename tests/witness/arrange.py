@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
-from attune.domain.definitions import ActionDefinition, RetryPolicy, Runner
+from attune.domain.definitions import ActionDefinition, Runner
 from attune.domain.json_values import Json
 from attune.operations.attend_workers import register_worker
 from attune.operations.place_executions import place_requested
@@ -22,11 +21,6 @@ from attune.storage.workers import Registration
 def always_half() -> float:
     """A draw that never surprises."""
     return 0.5
-
-
-def draw_from(seed: int) -> random.Random:
-    """Draws that can be repeated."""
-    return random.Random(seed)
 
 
 async def make_action(database: Database, ref: str = "demo.work", **changes: object) -> int:
@@ -88,10 +82,15 @@ async def make_worker(
 
 
 async def request(
-    database: Database, ref: str = "demo.work", *, count: int = 1, parameters: Mapping[str, Json] | None = None
+    database: Database,
+    ref: str = "demo.work",
+    *,
+    count: int = 1,
+    parameters: Mapping[str, Json] | None = None,
+    worker_id: int | None = None,
 ) -> list[int]:
     """Accepted executions; returns their ids in order."""
-    requests = [Request(action_ref=ref, parameters=parameters or {}) for _ in range(count)]
+    requests = [Request(action_ref=ref, parameters=parameters or {}, worker_id=worker_id) for _ in range(count)]
     async with database.transaction() as tx:
         prepared = await prepare_executions(tx, requests, identity=None, requested_by="test")
         return [row.execution_id for row in await request_executions(tx, prepared)]
@@ -120,5 +119,3 @@ async def _statuses(tx: Tx, ids: Sequence[int]) -> list[str]:
     by_id = {row["id"]: row["status"] for row in rows}
     return [by_id[execution_id] for execution_id in ids]
 
-
-NO_RETRY = RetryPolicy()

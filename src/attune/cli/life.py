@@ -78,7 +78,7 @@ def down() -> None:
     """Stop the platform; returns when no process of it is left."""
     from attune.cli.platform.instance import owner
     from attune.cli.platform.leftovers import end_leftovers
-    from attune.cli.platform.processes import find_marked, wait_until, with_descendants
+    from attune.cli.platform.processes import find_marked, is_alive, wait_until, with_descendants
     from attune.cli.session import load
 
     loaded, home = load()
@@ -86,7 +86,7 @@ def down() -> None:
     before = with_descendants(find_marked(home))
     if _ask_to_stop(home):
         wait_until(lambda: owner(home) is None, seconds_max=2 * grace_seconds + DATABASE_SECONDS_MAX)
-    still = [process for process in before if process.is_running()]
+    still = [process for process in before if is_alive(process)]
     ended = end_leftovers(loaded.settings, home, grace_seconds=grace_seconds, also=still)
     talk("stopped" if before or ended else f"nothing runs in {home.root}")
 

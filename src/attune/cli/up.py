@@ -104,7 +104,8 @@ def _run(loaded: "LoadedSettings", home: "Home", scale: tuple[str, ...], announc
         configure_logs("supervisor", settings.log.level, settings.log.format, stream=log)
         end_leftovers(settings, home, grace_seconds=settings.worker.shutdown_timeout)
         require_free(settings.api.host, settings.api.port)
-        ensure_secret(home.database_password)
+        if settings.database.url is None:
+            ensure_secret(home.database_password)
         load_or_create_key(settings.security.key_file or home.secrets / "master.key")
         plan = Plan(settings=settings, home=home, counts=read_counts(scale), environment=dict(os.environ))
 

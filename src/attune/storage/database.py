@@ -13,9 +13,10 @@ import asyncpg
 import msgspec
 
 from attune.domain.errors import Unavailable
-from attune.domain.messages import Broadcast, Message
+from attune.domain.messages import ITEMS_MAX, Broadcast, Message
+from attune.runtime.clock import monotonic
 from attune.storage import outbox, revisions
-from attune.storage.tx import PlainConnection, Pool, Tx
+from attune.storage.tx import Commit, PlainConnection, Pool, Tx
 
 AfterCommit = Callable[[Sequence[Message], Sequence[Broadcast]], Awaitable[None]]
 
@@ -87,13 +88,16 @@ async def _nothing_after_commit(_messages: Sequence[Message], _broadcasts: Seque
 class Database:
     """A pool of connections to one PostgreSQL database."""
 
-    def __init__(self, pool: Pool, url: str) -> None:
+    def __init__(self, pool: Pool, url: str, *, items_max: int = ITEMS_MAX) -> None:
         self._pool = pool
+        self._items_max = items_max
         self.url = url
         self.after_commit: AfterCommit = _nothing_after_commit
 
     @classmethod
-    async def connect(cls, url: str, *, size: int = 10, application: str = "attune") -> Self:
+    async def connect(
+        cls, url: str, *, size: int = 10, application: str = "attune", items_max: int = ITEMS_MAX
+    ) -> Self:
         """Open a pool; fails at once, with the reason, if the database does not answer."""
         pool = await asyncpg.create_pool(
             url,
@@ -106,7 +110,7 @@ class Database:
             command_timeout=30,
             max_inactive_connection_lifetime=60,
         )
-        return cls(pool, url)
+        return cls(pool, url, items_max=min(items_max, ITEMS_MAX))
 
     async def close(self) -> None:
         """Close every connection; those that do not end in time are cut."""
@@ -121,10 +125,18 @@ class Database:
         """One transaction; commits at the end of the block, with its messages, and then wakes who waits for them."""
         messages: list[Message] = []
         broadcasts: list[Broadcast] = []
-        async with self._pool.acquire() as connection, connection.transaction():
-            tx = Tx.on(connection)
-            yield tx
-            messages, broadcasts = await _write_announcements(tx)
+        began_at = monotonic()
+        async with self._pool.acquire() as connection:
+            tx = Tx.on(connection, began_at=began_at, items_max=self._items_max)
+            commit = Commit.ROLLED_BACK
+            try:
+                async with connection.transaction():
+                    yield tx
+                    messages, broadcasts = await _write_announcements(tx)
+                    commit = Commit.UNKNOWN
+                commit = Commit.DONE
+            finally:
+                tx.end(commit)
         if messages or broadcasts:
             await self.after_commit(messages, broadcasts)
 

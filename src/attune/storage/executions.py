@@ -275,3 +275,24 @@ async def list_due(tx: Tx, *, overdue_seconds: float, limit: int) -> list[int]:
 async def exists(tx: Tx, execution_id: int) -> bool:
     """Whether there is such an execution, live or ended."""
     return bool(await tx.fetch_value("SELECT EXISTS (SELECT 1 FROM execution WHERE id = $1)", execution_id))
+
+
+async def list_native(tx: Tx, ids: Sequence[int]) -> list[int]:
+    """Which of these run inside the worker itself."""
+    return await tx.fetch_column("SELECT id FROM execution WHERE id = ANY($1) AND runner = 'native' ORDER BY id", ids)
+
+
+async def list_moved_by(tx: Tx, attempts: Sequence[tuple[int, int]], actor: str) -> set[tuple[int, int]]:
+    """Which of these attempts were ended by this actor: the report of one whose commit had no answer did arrive."""
+    rows = await tx.fetch(
+        """
+        SELECT h.execution_id, h.attempt
+          FROM execution_history h
+          JOIN unnest($1::bigint[], $2::int[]) AS a (id, attempt) ON h.execution_id = a.id AND h.attempt = a.attempt
+         WHERE h.execution_id = ANY($1) AND h.actor = $3 AND h.from_status IN ('running', 'canceling')
+        """,
+        [item[0] for item in attempts],
+        [item[1] for item in attempts],
+        actor,
+    )
+    return {(row["execution_id"], row["attempt"]) for row in rows}

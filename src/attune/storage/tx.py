@@ -1,12 +1,14 @@
 """One transaction: reading, writing, and collecting what it will announce."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import asyncpg
 
 from attune.domain.messages import ITEMS_MAX, Announcement, Item, MessageType
+from attune.runtime.clock import monotonic
 
 Row = asyncpg.Record
 
@@ -22,6 +24,15 @@ else:
     Pool = asyncpg.Pool
 
 
+class Commit(Enum):
+    """What is known of a transaction's end."""
+
+    DONE = auto()
+    ROLLED_BACK = auto()
+    # The connection was lost, or the waiting task cancelled, while the server was asked to commit.
+    UNKNOWN = auto()
+
+
 @dataclass(slots=True)
 class Tx:
     """One transaction: its connection, and what it will announce when it commits."""
@@ -29,11 +40,19 @@ class Tx:
     connection: Connection
     _items: dict[tuple[str, MessageType, float], list[Item]]
     _broadcasts: dict[str, None]
+    # By this machine's monotonic clock, and before the database's `now()` of this transaction.
+    began_at: float
+    _at_end: list[Callable[[Commit], None]]
+    # One message carries at most this many items.
+    _items_max: int
 
     @classmethod
-    def on(cls, connection: Connection) -> Self:
+    def on(cls, connection: Connection, *, began_at: float | None = None, items_max: int = ITEMS_MAX) -> Self:
         """Wrap a connection that is inside a transaction."""
-        return cls(connection=connection, _items={}, _broadcasts={})
+        began = monotonic() if began_at is None else began_at
+        return cls(
+            connection=connection, _items={}, _broadcasts={}, began_at=began, _at_end=[], _items_max=items_max
+        )
 
     async def fetch(self, statement: str, *arguments: object) -> list[Row]:
         """Every row of the answer."""
@@ -73,12 +92,21 @@ class Tx:
     def announcements(self) -> list[Announcement]:
         """What was announced, in messages of bounded size."""
         return [
-            Announcement(topic=topic, type=type_, items=tuple(unique[start : start + ITEMS_MAX]), delay_seconds=delay)
+            Announcement(topic=topic, type=type_, items=tuple(unique[start : start + self._items_max]), delay_seconds=delay)
             for (topic, type_, delay), items in self._items.items()
             for unique in [list(dict.fromkeys(items))]
-            for start in range(0, len(unique), ITEMS_MAX)
+            for start in range(0, len(unique), self._items_max)
         ]
 
     def broadcasts(self) -> list[str]:
         """The kinds of things that changed, sorted: two transactions must lock their rows in one order."""
         return sorted(self._broadcasts)
+
+    def at_end(self, callback: Callable[[Commit], None]) -> None:
+        """Call back once the transaction is over, however it ended; the callback must not raise."""
+        self._at_end.append(callback)
+
+    def end(self, commit: Commit) -> None:
+        """Tell everybody who asked how it ended."""
+        for callback in self._at_end:
+            callback(commit)

@@ -156,3 +156,8 @@ async def count_active(tx: Tx) -> int:
         STALE_INTERVALS,
     )
     return count
+
+
+async def list_ids(tx: Tx) -> list[int]:
+    """Every worker that is not known to be gone."""
+    return await tx.fetch_column("SELECT id FROM worker WHERE status NOT IN ('inactive', 'lost') ORDER BY id")

@@ -23,7 +23,9 @@ def end_leftovers(
     if left:
         listed = ", ".join(str(process.pid) for process in left)
         raise CommandFailed(f"these processes of {home.root} do not end: {listed}. End them by hand")
-    return len(found) + asyncio.run(_end_database(settings, home))
+    ended = len(found) + asyncio.run(_end_database(settings, home))
+    home.url.unlink(missing_ok=True)  # Left by a supervisor that was killed; nothing answers there now.
+    return ended
 
 
 async def _end_database(settings: "Settings", home: Home) -> int:

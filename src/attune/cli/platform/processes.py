@@ -56,12 +56,20 @@ def end(processes: list[psutil.Process], *, grace_seconds: float) -> list[psutil
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.terminate()
-    _, alive = psutil.wait_procs(processes, timeout=grace_seconds)
-    for process in alive:
+    wait_until(lambda: not any(map(is_alive, processes)), seconds_max=grace_seconds)
+    for process in filter(is_alive, processes):
         with contextlib.suppress(psutil.Error):
             process.kill()
-    _, alive = psutil.wait_procs(alive, timeout=KILL_SECONDS_MAX)
-    return alive
+    wait_until(lambda: not any(map(is_alive, processes)), seconds_max=KILL_SECONDS_MAX)
+    return [process for process in processes if is_alive(process)]
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it still runs; one that ended and waits for its parent to notice does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def wait_until(holds: Callable[[], bool], *, seconds_max: float, every_seconds: float = 0.05) -> bool:
@@ -76,7 +84,7 @@ def wait_until(holds: Callable[[], bool], *, seconds_max: float, every_seconds: 
 
 def _is_marked(process: psutil.Process, home: "Home") -> bool:
     try:
-        if process.status() == psutil.STATUS_ZOMBIE:
+        if not is_alive(process):
             return False
         environment = process.environ()
     except (psutil.Error, OSError):  # Gone, or another account's.

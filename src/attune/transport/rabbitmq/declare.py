@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractQueue, Arguments
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractQueue
 from aio_pika.exceptions import ChannelPreconditionFailed
 
 from attune.transport.topology import DEAD_LETTERS, EXCHANGE_TYPES, Queue, TopologyMismatch
@@ -17,7 +17,7 @@ def exchange_types(dead_letter_exchange: str) -> dict[str, str]:
     return types | {dead_letter_exchange: EXCHANGE_TYPES[DEAD_LETTERS]}
 
 
-def arguments_of(queue: Queue, *, dead_letter_exchange: str) -> Arguments:
+def arguments_of(queue: Queue, *, dead_letter_exchange: str) -> dict[str, str | int]:
     """The arguments that must be the same at every declaration of the queue."""
     arguments: dict[str, str | int] = {}
     if queue.dead_letters:
@@ -26,7 +26,7 @@ def arguments_of(queue: Queue, *, dead_letter_exchange: str) -> Arguments:
         arguments["x-message-ttl"] = queue.ttl_ms
     if queue.expires_ms is not None:
         arguments["x-expires"] = queue.expires_ms
-    return dict(arguments)
+    return arguments
 
 
 async def declare_exchanges(channel: AbstractChannel, *, dead_letter_exchange: str) -> None:
@@ -42,7 +42,7 @@ async def declare_queue(channel: AbstractChannel, queue: Queue, *, dead_letter_e
     """A queue with its bindings."""
     arguments = arguments_of(queue, dead_letter_exchange=dead_letter_exchange)
     try:
-        declared = await channel.declare_queue(queue.name, durable=True, arguments=arguments)
+        declared = await channel.declare_queue(queue.name, durable=True, arguments={**arguments})
     except ChannelPreconditionFailed as error:
         raise TopologyMismatch(f"queue {queue.name} exists with other arguments ({error}); {REPAIR}") from error
     for key in queue.keys:

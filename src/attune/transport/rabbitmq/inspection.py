@@ -55,31 +55,27 @@ async def send_dead_letter_through(connection: AbstractConnection, options: Rabb
         async with asyncio.timeout(SELF_TEST_SECONDS), _channel(connection) as channel:
             with broker_calls():
                 arrivals = await channel.declare_queue(exclusive=True, auto_delete=True)
-                await arrivals.bind(options.dead_letter_exchange, key)
+                # A pattern, as the real queue's binding is one: an exchange of the wrong type fails here.
+                await arrivals.bind(options.dead_letter_exchange, f"{key}.#")
                 dying = await channel.declare_queue(
                     exclusive=True,
                     auto_delete=True,
                     arguments={
                         "x-dead-letter-exchange": options.dead_letter_exchange,
-                        "x-dead-letter-routing-key": key,
+                        "x-dead-letter-routing-key": f"{key}.letter",
                         "x-message-ttl": SELF_TEST_TTL_MS,
                     },
                 )
-                arrived = asyncio.Event()
-                await arrivals.consume(lambda _: _set(arrived), no_ack=True)
                 probe = aio_pika.Message(b"", headers={PROBE_HEADER: "self-test"})
                 await channel.default_exchange.publish(probe, dying.name)
-                await arrived.wait()
+                async with arrivals.iterator(no_ack=True) as arriving:
+                    await anext(arriving)
     except BROKER_ERRORS as error:
         return (
             f"a dead letter sent through {options.dead_letter_exchange} did not arrive ({type(error).__name__}: "
             f"{error}): untaken dispatches would be lost; run `attune topology --verify`"
         )
     return ""
-
-
-async def _set(event: asyncio.Event) -> None:
-    event.set()
 
 
 async def _inspect_exchange(connection: AbstractConnection, options: RabbitOptions, name: str) -> list[TopologyRow]:
@@ -107,7 +103,7 @@ async def _inspect_queue(connection: AbstractConnection, options: RabbitOptions,
     try:
         async with _channel(connection) as channel:
             arguments = arguments_of(queue, dead_letter_exchange=options.dead_letter_exchange)
-            await channel.declare_queue(queue.name, durable=True, arguments=arguments)
+            await channel.declare_queue(queue.name, durable=True, arguments={**arguments})
     except ChannelPreconditionFailed as error:
         cure = DRAIN_CURE if found.message_count else "run `attune topology --repair`"
         return replace(row, problem=f"declared differently: {error}", cure=cure)

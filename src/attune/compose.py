@@ -1,0 +1,235 @@
+"""Builds each service from its settings: the only place where parts are joined. Dull and complete on purpose."""
+
+import asyncio
+import importlib.resources
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from attune import __version__
+from attune.domain.errors import Invalid
+from attune.domain.messages import Message
+from attune.executor.service import Executor
+from attune.executor.sweeps import SweepSettings
+from attune.notifier.service import Notifier
+from attune.operations.attend_workers import mark_worker_lost as record_worker_lost
+from attune.operations.check_invariants import CheckReport, check_invariants
+from attune.operations.unplace_executions import unplace_executions
+from attune.runtime import clock
+from attune.runtime.failpoints import arm_from_environment
+from attune.runtime.home import Home, database_url
+from attune.runtime.metrics import build_metrics
+from attune.runtime.settings import Settings, TransportKind
+from attune.runtime.supervise import Tasks, run_service
+from attune.sensor.service import SensorService
+from attune.storage import workers
+from attune.storage.database import Database
+from attune.transport.limits import Limits
+from attune.transport.postgres import PostgresOptions, PostgresTransport
+from attune.transport.protocol import Transport
+from attune.transport.topology import (
+    EXECUTOR_QUEUES,
+    Queue,
+    TopologyRow,
+    dead_letter_queue,
+    describe,
+    worker_queues,
+)
+
+SERVICES = ("api", "executor", "worker", "sensor", "notifier")
+# asyncio's own loop starts subprocesses twice as fast as uvloop; everything else is faster on uvloop.
+ON_STOCK_LOOP = frozenset({"worker", "sensor"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """What every service is built from."""
+
+    name: str
+    settings: Settings
+    home: Home
+    database: Database
+    transport: Transport
+
+
+def serve(service: str, settings: Settings, home: Path, name: str) -> int:
+    """Run one service in this process until it is told to stop; returns its exit code."""
+    arm_from_environment(os.environ)
+
+    async def main(tasks: Tasks) -> None:
+        async with wired(settings, home, name=name) as wiring:
+            structlog.get_logger().info("service.starting", name=name, transport=wiring.transport.name)
+            await _RUN[service](wiring, tasks)
+
+    return run_service(main, loop_factory=_loop_factory(service))
+
+
+def _loop_factory(service: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if service in ON_STOCK_LOOP:
+        return None
+    import uvloop  # noqa: PLC0415 — not in the two services that run on the stock loop
+
+    return uvloop.new_event_loop
+
+
+@asynccontextmanager
+async def wired(settings: Settings, home: Path, *, name: str) -> AsyncIterator[Wiring]:
+    """A database and a transport, joined; both are closed at the end."""
+    where = Home(home)
+    async with opened(settings, where, application=f"attune {name}") as database:
+        transport = open_transport(settings, database, name=name)
+        database.after_commit = transport.after_commit
+        yield Wiring(name=name, settings=settings, home=where, database=database, transport=transport)
+
+
+@asynccontextmanager
+async def opened(settings: Settings, home: Home, *, application: str, size: int | None = None) -> AsyncIterator[Database]:
+    """A pool of connections to the platform's database."""
+    database = await Database.connect(
+        database_url(settings, home),
+        size=size or settings.database.pool_size,
+        application=application,
+        items_max=settings.executor.batch_max,
+    )
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def open_transport(settings: Settings, database: Database, *, name: str) -> Transport:
+    """The transport the settings ask for."""
+    ttl_seconds = dispatch_ttl_seconds(settings)
+    if settings.message_queue.transport is TransportKind.POSTGRES:
+        return PostgresTransport(database, PostgresOptions(dispatch_ttl_seconds=ttl_seconds))
+    from attune.transport.rabbitmq import RabbitOptions, RabbitTransport  # noqa: PLC0415 — an extra
+
+    async def on_returned_dispatch(message: Message) -> None:
+        """No queue took it: its worker is gone for good, so another one shall have the work."""
+        async with database.transaction() as tx:
+            await unplace_executions(
+                tx,
+                message.items,
+                actor=name,
+                reason="the worker's queue does not exist",
+                placements_max=settings.executor.placements_max,
+            )
+
+    options = RabbitOptions(
+        url=settings.message_queue.full_url.reveal(),
+        dead_letter_exchange=settings.message_queue.rabbitmq.dead_letter.exchange,
+        dispatch_ttl_seconds=ttl_seconds,
+        relay_interval_seconds=settings.outbox.relay_interval,
+    )
+    return RabbitTransport(database, options, on_returned_dispatch=on_returned_dispatch)
+
+
+def dispatch_ttl_seconds(settings: Settings) -> float | None:
+    """How long a dispatch waits for its worker; None leaves the timeout sweep as the only net."""
+    rabbitmq = settings.message_queue.rabbitmq
+    return rabbitmq.worker_queue_ttl_ms / 1000 if rabbitmq.dead_letter.enabled else None
+
+
+def executor_queues(settings: Settings) -> tuple[Queue, ...]:
+    """Everything an executor declares and consumes."""
+    dead_letter = settings.message_queue.rabbitmq.dead_letter
+    if not dead_letter.enabled:
+        return EXECUTOR_QUEUES
+    return (*EXECUTOR_QUEUES, dead_letter_queue(ttl_ms=dead_letter.ttl_ms, exchange=dead_letter.exchange))
+
+
+def limits_of(settings: Settings) -> Limits:
+    """How much a consumer takes and how often it tries."""
+    return Limits(
+        batch_max=settings.executor.batch_max,
+        deliveries_max=settings.consumer.deliveries_max,
+        suspect_seconds=settings.consumer.suspect_seconds,
+        backoff_seconds=settings.consumer.backoff_seconds,
+    )
+
+
+async def _run_executor(wiring: Wiring, tasks: Tasks) -> None:
+    settings = wiring.settings
+    executor = Executor(
+        name=wiring.name,
+        instance=clock.new_uuid(),
+        database=wiring.database,
+        transport=wiring.transport,
+        queues=executor_queues(settings),
+        limits=limits_of(settings),
+        sweep_settings=SweepSettings(
+            heartbeat_interval=settings.worker.heartbeat_interval,
+            scheduled_timeout=settings.executor.scheduled_timeout,
+            timeout_check_interval=settings.executor.timeout_check_interval,
+            placements_max=settings.executor.placements_max,
+            dead_letter_hours=settings.retention.dead_letter_hours,
+            idempotency_hours=settings.retention.idempotency_hours,
+        ),
+        metrics=build_metrics(version=__version__, service="executor"),
+    )
+    await executor.run(tasks)
+
+
+async def _run_sensor(wiring: Wiring, tasks: Tasks) -> None:
+    await SensorService(name=wiring.name, transport=wiring.transport).run(tasks)
+
+
+async def _run_notifier(wiring: Wiring, tasks: Tasks) -> None:
+    await Notifier(name=wiring.name, transport=wiring.transport).run(tasks)
+
+
+async def check(settings: Settings, home: Path) -> CheckReport:
+    """The verdict on every invariant, straight from the database."""
+    async with opened(settings, Home(home), application="attune check", size=2) as database, database.reading() as tx:
+        return await check_invariants(tx)
+
+
+async def mark_worker_lost(settings: Settings, home: Path, *, name: str, pid: int) -> bool:
+    """Tell the database that a worker's process has ended."""
+    async with (
+        opened(settings, Home(home), application="attune up", size=2) as database,
+        database.transaction() as tx,
+    ):
+        return await record_worker_lost(tx, name=name, pid=pid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyReport:
+    """Every queue, and whether all is well with them."""
+
+    ok: bool
+    transport: str
+    queues: Sequence[TopologyRow]
+
+
+async def topology(settings: Settings, home: Path, *, verify: bool, repair: bool) -> TopologyReport:
+    """Who declares and consumes what; compared with what is really there, if asked."""
+    async with wired(settings, home, name="topology") as wiring:
+        async with wiring.database.reading() as tx:
+            worker_ids = await workers.list_ids(tx)
+        ttl_ms = settings.message_queue.rabbitmq.worker_queue_ttl_ms
+        wanted = [
+            *executor_queues(settings),
+            *(queue for worker_id in worker_ids for queue in worker_queues(worker_id, ttl_ms=ttl_ms)),
+        ]
+        if verify or repair:
+            rows = await wiring.transport.inspect(wanted, repair=repair)
+        else:
+            rows = [describe(queue) for queue in wanted]
+        ok = not any(row.problem for row in rows)
+        return TopologyReport(ok=ok, transport=wiring.transport.name, queues=rows)
+
+
+def core_pack() -> Path:
+    """The folder of the pack that ships with Attune: in an installed package, or beside the sources."""
+    installed = Path(str(importlib.resources.files("attune"))) / "_packs" / "core"
+    beside = Path(__file__).parents[2] / "packs" / "core"
+    for folder in (installed, beside):
+        if (folder / "pack.yaml").is_file():
+            return folder
+    msg = f"the core pack is neither in {installed} nor in {beside}; install Attune again"
+    raise Invalid(msg)

@@ -1,0 +1,61 @@
+"""Workers as people and their programs read them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from attune.domain.json_values import Json
+from attune.storage.tx import Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """Everything that is shown of a worker."""
+
+    id: int
+    name: str
+    status: str
+    capacity: int
+    load: int
+    runtimes: Sequence[str]
+    labels: Json
+    isolation: str
+    cordoned: bool
+    heartbeat_interval: float
+    last_heartbeat: datetime
+    host: str
+    pid: int | None
+    version: str
+    created: datetime
+
+
+async def find(tx: Tx, worker_id: int) -> WorkerView | None:
+    """The worker of this id."""
+    row = await tx.fetch_row(
+        """
+        SELECT w.id, w.name, w.status, w.capacity, w.runtimes, w.labels, w.isolation, w.cordoned, w.heartbeat_interval,
+               w.last_heartbeat, w.host, w.pid, w.version, w.created,
+               (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load
+          FROM worker w WHERE w.id = $1
+        """,
+        worker_id,
+    )
+    return WorkerView(**dict(row)) if row else None
+
+
+async def list_page(tx: Tx, *, status: str | None, after: int, limit: int) -> list[WorkerView]:
+    """Workers in the order of their ids, of one status if it is named."""
+    rows = await tx.fetch(
+        """
+        SELECT w.id, w.name, w.status, w.capacity, w.runtimes, w.labels, w.isolation, w.cordoned, w.heartbeat_interval,
+               w.last_heartbeat, w.host, w.pid, w.version, w.created,
+               (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load
+          FROM worker w
+         WHERE w.id > $2 AND ($1::text IS NULL OR w.status = $1)
+         ORDER BY w.id LIMIT $3
+        """,
+        status,
+        after,
+        limit,
+    )
+    return [WorkerView(**dict(row)) for row in rows]
