@@ -13,6 +13,7 @@ import structlog
 from attune import __version__
 from attune.domain.errors import Invalid
 from attune.domain.messages import Message
+from attune.domain.unplacing import Unplacing
 from attune.executor.service import Executor
 from attune.executor.sweeps import SweepSettings
 from attune.notifier.service import Notifier
@@ -71,7 +72,7 @@ def serve(service: str, settings: Settings, home: Path, name: str) -> int:
 def _loop_factory(service: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
     if service in ON_STOCK_LOOP:
         return None
-    import uvloop  # noqa: PLC0415 — not in the two services that run on the stock loop
+    import uvloop
 
     return uvloop.new_event_loop
 
@@ -87,7 +88,9 @@ async def wired(settings: Settings, home: Path, *, name: str) -> AsyncIterator[W
 
 
 @asynccontextmanager
-async def opened(settings: Settings, home: Home, *, application: str, size: int | None = None) -> AsyncIterator[Database]:
+async def opened(
+    settings: Settings, home: Home, *, application: str, size: int | None = None
+) -> AsyncIterator[Database]:
     """A pool of connections to the platform's database."""
     database = await Database.connect(
         database_url(settings, home),
@@ -106,18 +109,17 @@ def open_transport(settings: Settings, database: Database, *, name: str) -> Tran
     ttl_seconds = dispatch_ttl_seconds(settings)
     if settings.message_queue.transport is TransportKind.POSTGRES:
         return PostgresTransport(database, PostgresOptions(dispatch_ttl_seconds=ttl_seconds))
-    from attune.transport.rabbitmq import RabbitOptions, RabbitTransport  # noqa: PLC0415 — an extra
+    from attune.transport.rabbitmq import RabbitOptions, RabbitTransport
 
     async def on_returned_dispatch(message: Message) -> None:
         """No queue took it: its worker is gone for good, so another one shall have the work."""
         async with database.transaction() as tx:
-            await unplace_executions(
-                tx,
-                message.items,
+            why = Unplacing(
                 actor=name,
                 reason="the worker's queue does not exist",
                 placements_max=settings.executor.placements_max,
             )
+            await unplace_executions(tx, message.items, why=why)
 
     options = RabbitOptions(
         url=settings.message_queue.full_url.reveal(),

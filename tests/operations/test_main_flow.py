@@ -13,7 +13,7 @@ from attune.domain.retry import Ending, Outcome
 from attune.operations.attend_workers import hand_back_full, hand_back_unstarted, renew_leases
 from attune.operations.cancel_execution import cancel_execution
 from attune.operations.finish_executions import Report, finish_executions
-from attune.operations.place_executions import place_admitted
+from attune.operations.place_admitted import place_admitted
 from attune.operations.release_executions import release_executions
 from attune.operations.rescue_lost import rescue_lost
 from attune.storage.assignments import Held
@@ -142,9 +142,7 @@ async def test_a_duplicate_dispatch_starts_nothing(database: Database) -> None:
     ids = await request(database)
     await place(database, ids)
 
-    first, second = await asyncio.gather(
-        start(database, worker, [(ids[0], 1)]), start(database, worker, [(ids[0], 1)])
-    )
+    first, second = await asyncio.gather(start(database, worker, [(ids[0], 1)]), start(database, worker, [(ids[0], 1)]))
 
     assert len(first) + len(second) == 1
 

@@ -19,9 +19,7 @@ async def test_several_processes_that_migrate_at_once_apply_everything_once(empt
     assert sorted(len(done) for done in applied) == [0, 0, 0, len(migrations())]
 
 
-async def test_migrating_a_database_that_holds_data_changes_none_of_it(
-    database: Database, database_url: str
-) -> None:
+async def test_migrating_a_database_that_holds_data_changes_none_of_it(database: Database, database_url: str) -> None:
     await make_action(database)
     ids = await request(database, count=3)
 

@@ -20,12 +20,14 @@ ELSEWHERE = {"migrate.py", "tx.py", "invariants.py", "database.py"}
 
 def statements() -> list[tuple[str, str]]:
     found = []
-    for file in sorted(FOLDER.glob("*.py")):
+    for file in sorted(FOLDER.rglob("*.py")):
         if file.name in ELSEWHERE:
             continue
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS:
-                found.append((f"{file.name}:{node.lineno}", literal(node, file)))
+        found.extend(
+            (f"{file.name}:{node.lineno}", literal(node, file))
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS
+        )
     return found
 
 

@@ -9,8 +9,9 @@ from uuid import UUID, uuid4
 from attune.domain.definitions import ActionDefinition, Runner
 from attune.domain.json_values import Json
 from attune.operations.attend_workers import register_worker
-from attune.operations.place_executions import place_requested
-from attune.operations.request_executions import Request, prepare_executions, request_executions
+from attune.operations.place_requested import place_requested
+from attune.operations.prepare_executions import Request, prepare_executions
+from attune.operations.request_executions import request_executions
 from attune.operations.start_executions import Claimant, Started, start_executions
 from attune.storage import actions
 from attune.storage.database import Database
@@ -118,4 +119,3 @@ async def _statuses(tx: Tx, ids: Sequence[int]) -> list[str]:
     rows = await tx.fetch("SELECT id, status FROM execution WHERE id = ANY($1)", ids)
     by_id = {row["id"]: row["status"] for row in rows}
     return [by_id[execution_id] for execution_id in ids]
-

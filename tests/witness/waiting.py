@@ -12,5 +12,5 @@ DEADLINE_SECONDS = 30.0
 async def until(condition: Callable[[], Awaitable[bool]], *, seconds: float = DEADLINE_SECONDS) -> None:
     """Return when the condition holds; fail if it does not in time."""
     async with asyncio.timeout(seconds):
-        while not await condition():  # noqa: ASYNC110 — the condition lives in another process or in the database
+        while not await condition():
             await asyncio.sleep(POLL_SECONDS)

@@ -10,7 +10,8 @@ from typing import NoReturn
 
 import click
 
-from attune.cli.exits import CommandFailed, Exit, describe, exit_code_of
+from attune import __version__
+from attune.cli.exits import Exit, describe, exit_code_of
 from attune.cli.lazy import LazyGroup
 from attune.cli.options import output_option
 
@@ -39,9 +40,7 @@ COMMANDS = {
 
 def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
     if wanted:
-        from attune.cli.commands.version import installed_version
-
-        click.echo(f"attune {installed_version()}")
+        click.echo(f"attune {__version__}")
         context.exit()
 
 
@@ -95,8 +94,6 @@ def _complain(error: Exception) -> None:
 def _colours() -> bool:
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
-
-__all__ = ["CommandFailed", "attune", "main", "run_command"]
 
 if __name__ == "__main__":
     main()

@@ -9,13 +9,9 @@ import click
 from attune.cli.exits import database_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from attune.runtime.home import Home
 
 SERVICES: Final = ("api", "executor", "worker", "sensor", "notifier")
-# Those that start processes keep the stock loop, which is twice as quick at it.
-_ON_UVLOOP: Final = frozenset({"api", "executor", "notifier"})
 
 
 @click.command()
@@ -42,24 +38,17 @@ def serve(context: click.Context, service: str, name: str | None) -> None:
 
     from attune import compose
 
+    _watch_children_cheaply()
     with database_errors(database_url(loaded.settings, home)):
-        ended = run_loop(compose.serve(service, settings, home.root, name), uvloop=service in _ON_UVLOOP)
-    context.exit(ended if isinstance(ended, int) else 0)
+        context.exit(compose.serve(service, settings, home.root, name))
 
 
-def run_loop(main: "Coroutine[object, object, object]", *, uvloop: bool) -> object:
-    """Run a service's main function on the loop that suits it."""
-    import asyncio
-
-    if uvloop:
-        import uvloop as fast
-
-        with asyncio.Runner(loop_factory=fast.new_event_loop) as runner:
-            return runner.run(main)
+def _watch_children_cheaply() -> None:
     if sys.version_info < (3, 12) and sys.platform == "linux":
+        import asyncio
+
         # Later versions choose it themselves; the default here spends a thread on every child.
         asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
-    return asyncio.run(main)
 
 
 def _default_name(service: str) -> str:

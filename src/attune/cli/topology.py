@@ -6,7 +6,20 @@ from attune.cli.exits import Exit, database_errors
 from attune.cli.options import output_option
 from attune.cli.render import Format, View, column, show_document
 
-VIEW = View(columns=[column("kind"), column("name"), column("state"), column("detail")], name="name")
+VIEW = View(
+    columns=[
+        column("queue"),
+        column("exchange"),
+        column("keys", wide=True),
+        column("declared_by", wide=True),
+        column("consumed_by"),
+        column("messages"),
+        column("consumers"),
+        column("problem"),
+        column("cure"),
+    ],
+    name="queue",
+)
 
 
 @click.command()
@@ -32,5 +45,5 @@ def topology(context: click.Context, verify: bool, repair: bool, output: Format)
     with database_errors(database_url(loaded.settings, home)):
         found = asyncio.run(compose.topology(settings, home.root, verify=verify, repair=repair))
     report = msgspec.to_builtins(found)
-    show_document(report, VIEW, report["parts"], output)
+    show_document(report, VIEW, report["queues"], output)
     context.exit(Exit.OK if report["ok"] else Exit.FAILED)

@@ -62,7 +62,9 @@ def can_run(candidate: Candidate, requirements: Requirements) -> bool:
     return (
         requirements.runner in candidate.runtimes
         and all(candidate.labels.get(name) == value for name, value in requirements.labels.items())
-        and (requirements.isolation is None or LEVELS.index(candidate.isolation) >= LEVELS.index(requirements.isolation))
+        and (
+            requirements.isolation is None or LEVELS.index(candidate.isolation) >= LEVELS.index(requirements.isolation)
+        )
     )
 
 

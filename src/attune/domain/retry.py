@@ -14,6 +14,8 @@ from attune.domain.json_values import Json
 # An idempotent action is tried again after losing its worker even where no retry policy says so, but not for ever:
 # an action that takes its workers down with it must come to an end.
 LOST_TRIES_MAX = 10
+# Beyond this the longest delay has long been reached.
+DOUBLINGS_MAX = 30
 
 
 class Outcome(StrEnum):
@@ -95,7 +97,11 @@ def _reason(ending: Ending) -> str:
 
 def _delay(policy: RetryPolicy, tries: int, draw: float) -> float:
     """Full jitter: anywhere between nothing and the delay the policy asks for."""
-    factor = {Backoff.CONSTANT: 1, Backoff.LINEAR: tries, Backoff.EXPONENTIAL: 2 ** min(tries - 1, 30)}
+    factor: dict[Backoff, float] = {
+        Backoff.CONSTANT: 1,
+        Backoff.LINEAR: tries,
+        Backoff.EXPONENTIAL: 2.0 ** min(tries - 1, DOUBLINGS_MAX),
+    }
     full = min(policy.delay_seconds * factor[policy.backoff], policy.max_delay_seconds)
     return full * draw
 

@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from attune.domain.messages import Item, Message, MessageType
 from attune.operations.bury_dead_letters import bury_dead_letters
-from attune.operations.place_executions import place_admitted, place_requested
+from attune.operations.place_admitted import place_admitted
+from attune.operations.place_requested import place_requested
 from attune.operations.release_executions import release_executions
 from attune.storage.tx import Tx
 from attune.transport.consume import Handler
@@ -33,9 +34,7 @@ def dead_letter_operations(*, placements_max: int) -> Mapping[str, Operation]:
         """A cancel or a ping nobody took: the heartbeat carries the flag, and the next ping is under way."""
 
     return {
-        MessageType.EXECUTION_DISPATCHED: lambda tx, items: bury_dead_letters(
-            tx, items, placements_max=placements_max
-        ),
+        MessageType.EXECUTION_DISPATCHED: lambda tx, items: bury_dead_letters(tx, items, placements_max=placements_max),
         MessageType.EXECUTION_CANCEL_REQUESTED: ignore,
         MessageType.WORKER_PINGED: ignore,
     }

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -40,11 +41,11 @@ class Executor:
         tasks.start("transport", self.transport.run, restart=Restart())
         await self.transport.declare(self.queues)
         for queue in self.queues:
-            tasks.start(f"consume {queue.name}", lambda queue=queue: self._consume(queue), restart=Restart())
+            tasks.start(f"consume {queue.name}", partial(self._consume, queue), restart=Restart())
         for sweep in sweeps(self.sweep_settings, draw=draw):
             tasks.start(
                 f"sweep {sweep.name}",
-                lambda sweep=sweep: repeat(sweep, self.database, metrics=self.metrics, draw=draw),
+                partial(repeat, sweep, self.database, metrics=self.metrics, draw=draw),
                 restart=Restart(),
             )
         tasks.start("heartbeat", self._beat, restart=Restart())

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from attune.domain.execution import Change, Failure, Status
+from attune.domain.json_values import Json
 from attune.domain.messages import Item
-from attune.domain.unplacing import decide_unplacing
+from attune.domain.unplacing import Unplacing, decide_unplacing
 from attune.operations.finish_executions import apply_endings
 from attune.storage import executions
 from attune.storage.executions import Locked
@@ -17,7 +18,7 @@ EXPIRED = Failure(
     by=ACTOR,
 )
 # What scripts written against the specification look for.
-EXPIRED_RESULT = {"error": "Worker queue TTL expired", "message": EXPIRED.message, "failed_by": ACTOR}
+EXPIRED_RESULT: Json = {"error": "Worker queue TTL expired", "message": EXPIRED.message, "failed_by": ACTOR}
 
 
 async def bury_dead_letters(tx: Tx, items: Sequence[Item], *, placements_max: int) -> int:
@@ -34,12 +35,11 @@ async def bury_dead_letters(tx: Tx, items: Sequence[Item], *, placements_max: in
 
 def _decide(row: Locked, *, placements_max: int) -> Change:
     """Pinned work has nowhere else to go: for it the first expiry is the last."""
-    return decide_unplacing(
-        row.running,
-        placements=row.placements,
-        placements_max=0 if row.pinned else placements_max,
+    why = Unplacing(
         actor=ACTOR,
         reason="Worker queue TTL expired",
+        placements_max=0 if row.pinned else placements_max,
         failure=EXPIRED,
         result=EXPIRED_RESULT,
     )
+    return decide_unplacing(row.running, placements=row.placements, why=why)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from attune.domain.execution import Failure, Status
 from attune.domain.retry import Ending, Outcome, decide_ending
+from attune.domain.unplacing import Unplacing
 from attune.operations.finish_executions import apply_endings
 from attune.operations.unplace_executions import unplace_executions
 from attune.storage import assignments, executions
@@ -25,15 +26,13 @@ async def expire_scheduled(tx: Tx, *, timeout_seconds: float, placements_max: in
         message="Execution timeout: worker did not pick up task within timeout",
         by=PICK_UP_ACTOR,
     )
-    moved = await unplace_executions(
-        tx,
-        overdue,
+    why = Unplacing(
         actor=PICK_UP_ACTOR,
         reason=f"not picked up within {timeout_seconds:g} s",
         placements_max=placements_max,
         failure=failure,
     )
-    return len(moved)
+    return len(await unplace_executions(tx, overdue, why=why))
 
 
 async def expire_deadlines(tx: Tx, *, draw: Callable[[], float]) -> int:
@@ -45,9 +44,7 @@ async def expire_deadlines(tx: Tx, *, draw: Callable[[], float]) -> int:
     locked = await executions.lock_many(tx, sorted(attempts))
     failure = Failure(code="timeout", message="ran past its deadline and its worker did not end it", by=DEADLINE_ACTOR)
     changes = [
-        decide_ending(
-            row.running, Ending(outcome=Outcome.TIMEOUT, failure=failure), actor=DEADLINE_ACTOR, draw=draw
-        )
+        decide_ending(row.running, Ending(outcome=Outcome.TIMEOUT, failure=failure), actor=DEADLINE_ACTOR, draw=draw)
         for execution_id, row in locked.items()
         if row.running.attempt == attempts[execution_id] and row.running.status in {Status.RUNNING, Status.CANCELING}
     ]

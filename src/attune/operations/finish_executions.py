@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from attune.domain.execution import Change, Status
+from attune.domain.messages import MessageType
 from attune.domain.retry import Ending, decide_ending
 from attune.operations.change_executions import change_executions
-from attune.operations.place_executions import keep_unplaced
-from attune.domain.messages import MessageType
+from attune.operations.keep_unplaced import keep_unplaced
 from attune.storage import assignments, executions, late_results
 from attune.storage.assignments import Held
 from attune.storage.executions import Locked
@@ -24,9 +24,7 @@ class Report:
     ending: Ending
 
 
-async def finish_executions(
-    tx: Tx, reports: Sequence[Report], *, actor: str, draw: Callable[[], float]
-) -> list[bool]:
+async def finish_executions(tx: Tx, reports: Sequence[Report], *, actor: str, draw: Callable[[], float]) -> list[bool]:
     """Apply each report whose lease still holds; one that comes too late is kept for people and changes nothing."""
     locked = await executions.lock_many(tx, [report.held.execution_id for report in reports])
     good = await assignments.find_held(tx, [report.held for report in reports])
@@ -49,15 +47,7 @@ async def apply_endings(tx: Tx, changes: Sequence[Change], locked: dict[int, Loc
     """Write endings and retries, and the hints a retry needs."""
     done = await change_executions(tx, changes)
     again = [locked[change.execution_id] for change in done if change.target is Status.SCHEDULING]
-    await keep_unplaced(
-        tx,
-        [
-            NewUnplaced(
-                execution_id=row.running.execution_id, pool=row.pool, priority=row.priority, action_id=row.action_id
-            )
-            for row in again
-        ],
-    )
+    await keep_unplaced(tx, [NewUnplaced.of(row.waiting, pool=row.pool) for row in again])
     for change in done:
         if change.target is Status.REQUESTED:
             tx.announce(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from attune.operations.place_executions import place_admitted
+from attune.operations.place_admitted import place_admitted
 from attune.storage import unplaced
 from attune.storage.tx import Tx
 

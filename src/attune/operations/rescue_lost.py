@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from attune.domain.execution import Change, Failure, Status
 from attune.domain.retry import Ending, Outcome, decide_ending
-from attune.domain.unplacing import decide_unplacing
+from attune.domain.unplacing import Unplacing, decide_unplacing
 from attune.operations.finish_executions import apply_endings
 from attune.storage import assignments, executions, workers
 from attune.storage.assignments import Lost
@@ -41,9 +41,8 @@ def _is_current(row: Locked, item: Lost) -> bool:
 
 def _decide(row: Locked, item: Lost, *, placements_max: int, draw: Callable[[], float]) -> Change:
     if not item.started:
-        return decide_unplacing(
-            row.running, placements=row.placements, placements_max=placements_max, actor=ACTOR, reason=item.cause
-        )
+        why = Unplacing(actor=ACTOR, reason=item.cause, placements_max=placements_max)
+        return decide_unplacing(row.running, placements=row.placements, why=why)
     failure = Failure(
         code="worker_lost",
         message=f"worker {item.worker_id} was lost while it ran attempt {item.attempt}: {item.cause}",

@@ -2,35 +2,18 @@
 
 from collections.abc import Callable, Sequence
 
-from attune.domain.execution import Change, Failure, Status
-from attune.domain.unplacing import decide_hand_back, decide_unplacing
+from attune.domain.execution import Change, Status
+from attune.domain.unplacing import Unplacing, decide_hand_back, decide_unplacing
 from attune.operations.finish_executions import apply_endings
 from attune.storage import executions
 from attune.storage.executions import Locked
 from attune.storage.tx import Tx
 
 
-async def unplace_executions(
-    tx: Tx,
-    items: Sequence[tuple[int, int]],
-    *,
-    actor: str,
-    reason: str,
-    placements_max: int,
-    failure: Failure | None = None,
-) -> list[Change]:
+async def unplace_executions(tx: Tx, items: Sequence[tuple[int, int]], *, why: Unplacing) -> list[Change]:
     """Send back those still scheduled for the attempt named; one whose placements are spent fails."""
     return await _move_scheduled(
-        tx,
-        items,
-        lambda row: decide_unplacing(
-            row.running,
-            placements=row.placements,
-            placements_max=placements_max,
-            actor=actor,
-            reason=reason,
-            failure=failure,
-        ),
+        tx, items, lambda row: decide_unplacing(row.running, placements=row.placements, why=why)
     )
 
 
@@ -39,9 +22,7 @@ async def hand_back(tx: Tx, items: Sequence[tuple[int, int]], *, actor: str, rea
     return await _move_scheduled(tx, items, lambda row: decide_hand_back(row.running, actor=actor, reason=reason))
 
 
-async def _move_scheduled(
-    tx: Tx, items: Sequence[tuple[int, int]], decide: Callable[[Locked], Change]
-) -> list[Change]:
+async def _move_scheduled(tx: Tx, items: Sequence[tuple[int, int]], decide: Callable[[Locked], Change]) -> list[Change]:
     """Pinned work stays where it is: only a start, a cancel or its TTL ends it."""
     attempts = dict(items)
     locked = await executions.lock_many(tx, sorted(attempts))

@@ -7,6 +7,7 @@ from datetime import datetime
 from attune.domain.definitions import OnWorkerLost
 from attune.domain.execution import Change, Status
 from attune.domain.json_values import Json
+from attune.domain.placement import Waiting
 from attune.domain.retry import Running
 from attune.storage.actions import retry_of
 from attune.storage.tx import Row, Tx
@@ -36,10 +37,7 @@ class NewExecution:
 class Requested:
     """A requested execution as placement needs it, locked."""
 
-    execution_id: int
-    action_id: int
-    attempt: int
-    priority: int
+    waiting: Waiting
     pool: int
     pinned_to: int | None
 
@@ -148,10 +146,9 @@ async def lock_requested(tx: Tx, ids: Sequence[int]) -> list[Requested]:
     )
     return [
         Requested(
-            execution_id=row["id"],
-            action_id=row["action"],
-            attempt=row["attempt"],
-            priority=row["priority"],
+            waiting=Waiting(
+                execution_id=row["id"], attempt=row["attempt"], action_id=row["action"], priority=row["priority"]
+            ),
             pool=row["pool"],
             pinned_to=row["pinned_to"],
         )
@@ -176,8 +173,7 @@ class Locked:
     """An execution under lock, with what its action says about trying again."""
 
     running: Running
-    action_id: int
-    priority: int
+    waiting: Waiting
     placements: int
     pool: int
     pinned: bool
@@ -211,8 +207,9 @@ def _locked(row: Row) -> Locked:
             idempotent=row["idempotent"],
             on_worker_lost=OnWorkerLost(row["on_worker_lost"]) if row["on_worker_lost"] else None,
         ),
-        action_id=row["action"],
-        priority=row["priority"],
+        waiting=Waiting(
+            execution_id=row["id"], attempt=row["attempt"], action_id=row["action"], priority=row["priority"]
+        ),
         placements=row["placements"],
         pool=row["pool"],
         pinned=row["pinned"],

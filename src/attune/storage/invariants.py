@@ -121,7 +121,7 @@ INVARIANTS: Sequence[Invariant] = (
     ),
     Invariant(
         name="outbox_moves",
-        claim="No message that is due waits longer than a minute for its consumer (a worker's own are left to their TTL).",
+        claim="No message that is due waits longer than a minute for its consumer; a worker's own have their TTL.",
         statement="""
             SELECT id, topic, type, deliveries, not_before::text AS not_before FROM outbox
              WHERE not_before < now() - interval '60 seconds'

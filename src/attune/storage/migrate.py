@@ -44,10 +44,11 @@ class SchemaMismatch(Unavailable):
 
 def migrations() -> list[Migration]:
     """Every file that ships with this version, in order."""
-    found = []
-    for file in files("attune.storage.migrations").iterdir():
-        if match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
-            found.append(Migration(version=int(match[1]), name=match[2], statements=file.read_text("utf-8")))
+    found = [
+        Migration(version=int(match[1]), name=match[2], statements=file.read_text("utf-8"))
+        for file in files("attune.storage.migrations").iterdir()
+        if (match := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name))
+    ]
     return sorted(found, key=lambda migration: migration.version)
 
 

@@ -50,9 +50,7 @@ class Tx:
     def on(cls, connection: Connection, *, began_at: float | None = None, items_max: int = ITEMS_MAX) -> Self:
         """Wrap a connection that is inside a transaction."""
         began = monotonic() if began_at is None else began_at
-        return cls(
-            connection=connection, _items={}, _broadcasts={}, began_at=began, _at_end=[], _items_max=items_max
-        )
+        return cls(connection=connection, _items={}, _broadcasts={}, began_at=began, _at_end=[], _items_max=items_max)
 
     async def fetch(self, statement: str, *arguments: object) -> list[Row]:
         """Every row of the answer."""
@@ -92,7 +90,9 @@ class Tx:
     def announcements(self) -> list[Announcement]:
         """What was announced, in messages of bounded size."""
         return [
-            Announcement(topic=topic, type=type_, items=tuple(unique[start : start + self._items_max]), delay_seconds=delay)
+            Announcement(
+                topic=topic, type=type_, items=tuple(unique[start : start + self._items_max]), delay_seconds=delay
+            )
             for (topic, type_, delay), items in self._items.items()
             for unique in [list(dict.fromkeys(items))]
             for start in range(0, len(unique), self._items_max)

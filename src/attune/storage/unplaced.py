@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from attune.domain.placement import Waiting
 from attune.storage.tx import Tx
@@ -15,6 +16,11 @@ class NewUnplaced:
     pool: int
     priority: int
     action_id: int
+
+    @classmethod
+    def of(cls, waiting: Waiting, *, pool: int) -> Self:
+        """One that waits, in its pool."""
+        return cls(execution_id=waiting.execution_id, pool=pool, priority=waiting.priority, action_id=waiting.action_id)
 
 
 async def insert_many(tx: Tx, new: Sequence[NewUnplaced]) -> None:

@@ -110,9 +110,7 @@ async def mark_stale_lost(tx: Tx) -> list[int]:
 
 async def set_full(tx: Tx, instance: UUID, *, full: bool) -> None:
     """Keep placement away until a slot is really free, or let it come back."""
-    await tx.execute(
-        "UPDATE worker SET marked_full = $2 WHERE instance = $1 AND marked_full <> $2", instance, full
-    )
+    await tx.execute("UPDATE worker SET marked_full = $2 WHERE instance = $1 AND marked_full <> $2", instance, full)
 
 
 async def lock_candidates(tx: Tx) -> list[Candidate]:

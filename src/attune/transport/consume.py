@@ -15,7 +15,7 @@ from attune.domain.errors import Conflict, Invalid
 from attune.domain.messages import Message, MessageType
 from attune.runtime.clock import draw, jittered_backoff
 from attune.runtime.failpoints import afailpoint
-from attune.storage import dead_letters
+from attune.storage import dead_letters, outbox
 from attune.storage.database import Database, may_work_later
 from attune.storage.outbox import DOUBLINGS_MAX
 from attune.storage.tx import Tx
@@ -185,6 +185,7 @@ class _Consumer:
 
     async def _count_failure(self, message: Message, error: Exception, *, counted: bool) -> None:
         deliveries = message.deliveries if counted else message.deliveries + 1
+        unknown = isinstance(error, UnknownType)
         self._tally.failed += 1
         self._log.warning(
             "message.failed",
@@ -192,20 +193,20 @@ class _Consumer:
             topic=message.topic,
             type=message.type,
             deliveries=deliveries,
-            exc_info=error,
+            exc_info=None if unknown else error,
         )
         if deliveries >= self._limits.deliveries_max:
-            reason = Reason.UNKNOWN_TYPE if isinstance(error, UnknownType) else Reason.FAILED
-            await self._park(message, reason, _say(error))
-        elif not counted:
-            await self._put_off(message, error)
+            await self._park(message, Reason.UNKNOWN_TYPE if unknown else Reason.FAILED, _say(error))
+        else:
+            first = self._limits.unknown_type_seconds if unknown else self._limits.backoff_seconds
+            await self._put_off(message, first * 2.0 ** min(deliveries - 1, DOUBLINGS_MAX), counted=counted)
 
-    async def _put_off(self, message: Message, error: Exception) -> None:
-        delay = self._limits.backoff_seconds * 2.0 ** min(message.deliveries, DOUBLINGS_MAX)
-        if isinstance(error, UnknownType):
-            delay = max(delay, self._limits.unknown_type_seconds)
+    async def _put_off(self, message: Message, delay_seconds: float, *, counted: bool) -> None:
         async with self._database.transaction() as tx:
-            await self._source.put_off(tx, message, delay_seconds=delay)
+            if counted:
+                await outbox.put_off(tx, [message.id], delay_seconds=delay_seconds)
+            else:
+                await self._source.put_off(tx, message, delay_seconds=delay_seconds)
         await self._source.settle([message])
 
     async def _park(self, message: Message, reason: Reason, error: str) -> None:

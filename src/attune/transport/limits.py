@@ -15,7 +15,7 @@ class Limits:
     suspect_seconds: float = 30.0
     # The pause after a first failed delivery; it doubles with each further one.
     backoff_seconds: float = 1.0
-    # The least pause of a message whose type only a newer version knows.
+    # The same for a message whose type only a newer version knows, which may be on its way.
     unknown_type_seconds: float = 10.0
     # How many messages a broker may hand over before they are acknowledged.
     prefetch: int = 200

@@ -80,7 +80,7 @@ class PostgresTransport:
         source = PostgresSource(self._database, queue, limits)
         self._sources.add(source)
         self._look.set()
-        self._log.info("consumer started", queue=queue.name, topics=list(queue.topics))
+        self._log.info("consumer started", queue=queue.name, topics=sorted(map(str, queue.topics)))
         try:
             yield source
         finally:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from attune.domain.definitions import OutputFormat
-from attune.domain.json_values import BYTES_MAX, DEPTH_MAX, Json
+from attune.domain.json_values import BYTES_MAX, DEPTH_MAX, Json, find_unstorable
 from attune.domain.parameters import validate_output
 from attune.domain.retry import Ending
 from attune.worker.runners.protocol import Attempt, failed, succeeded
@@ -120,8 +120,7 @@ def check_result(result: Json, schema: Json) -> None:
         raise BadOutput(f"the result is nested deeper than {DEPTH_MAX} levels or unencodable: {error}") from None
     if size > RESULT_BYTES_MAX:
         raise OutputTooLarge(f"the result is {size} bytes long; at most {RESULT_BYTES_MAX} are kept")
-    # Without a schema everything that can be stored is fine.
-    errors = validate_output(schema if isinstance(schema, dict) else {}, result)
+    errors = validate_output(schema, result) if isinstance(schema, dict) else find_unstorable(result)
     if errors:
         shown = "; ".join(f"{error.pointer or 'the result'} {error.message}" for error in errors[:ERRORS_SHOWN_MAX])
         raise BadOutput(f"the result breaks the output schema: {shown}")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from attune.cli.exits import CommandFailed, Exit
+from attune.cli.exits import Exit
 from attune.cli.options import output_option
 from attune.cli.render import Format, talk
 
@@ -106,6 +106,3 @@ def _show(answer: "Answer[Execution]", output: Format, *, waited: bool) -> None:
     else:
         show(answer.body, VIEW, output)
         talk(f"see it with: attune execution show {answer.value.id}")
-
-
-__all__ = ["CommandFailed", "run"]

@@ -26,7 +26,9 @@ READY_POLL_SECONDS: Final = 0.2
 # A service that died so often before the platform was ready will not get well by itself.
 EARLY_DEATHS_MAX: Final = 3
 GRACE_MARGIN_SECONDS: Final = 5.0
-REPORT_LOST_SECONDS_MAX: Final = 5.0
+REPORT_SECONDS_MAX: Final = 5.0
+REPORT_PAUSE_SECONDS: Final = 1.0
+REPORTS_MAX: Final = 30  # Then the lease has run out anyway.
 ROTATE_SECONDS: Final = 30.0
 SHOWN_LOG_LINES: Final = 15
 LOGIN: Final = "admin"
@@ -67,7 +69,8 @@ class Platform:
             grace_seconds=plan.settings.worker.shutdown_timeout + GRACE_MARGIN_SECONDS,
         )
         self._control = ControlServer(plan.home, self._answer)
-        self._last_death: Death | None = None
+        self._deaths: dict[str, Death] = {}
+        self._reports: set[asyncio.Task[None]] = set()
 
     async def live(self) -> None:
         """Start, say that it is ready, and run until stopped; leaves no process behind, however it ends."""
@@ -143,14 +146,15 @@ class Platform:
         for each in self._supervisor.status:
             if each.restarts >= EARLY_DEATHS_MAX:
                 log = self._plan.home.log(each.name)
-                reason = self._last_death.reason if self._last_death else "died"
-                message = f"{each.name} does not stay up ({reason}); the end of {log}:"
+                message = f"{each.name} {self._deaths[each.name].reason} again and again; the end of {log}:"
                 raise CommandFailed(message, details=tail(log, lines_max=SHOWN_LOG_LINES))
 
     async def _shut_down(self) -> None:
         """Services first, for they still write to the database; then the database."""
         self._log.info("platform.stopping")
         self._plan.home.url.unlink(missing_ok=True)
+        for task in self._reports:
+            task.cancel()
         try:
             await self._supervisor.stop()
         finally:
@@ -169,21 +173,32 @@ class Platform:
         self._stop.set()
 
     async def _on_death(self, death: Death) -> None:
-        self._last_death = death
+        self._deaths[death.name] = death
         self._log.warning("process.died", process=death.name, pid=death.pid, reason=death.reason)
         self._announcer.say(f"{death.name} {death.reason}; starting it again in {death.delay_seconds:.1f} s")
-        if death.service == "worker":
-            await self._report_lost(death.name)
+        if death.service == "worker" and death.pid is not None and not await self._report_lost(death.name, death.pid):
+            task = asyncio.create_task(self._report_lost_later(death.name, death.pid))
+            self._reports.add(task)
+            task.add_done_callback(self._reports.discard)
 
-    async def _report_lost(self, name: str) -> None:
+    async def _report_lost(self, name: str, pid: int) -> bool:
         """Tell the database at once that a worker is gone, instead of leaving it to find out by the lease."""
         from attune import compose
 
         try:
-            async with asyncio.timeout(REPORT_LOST_SECONDS_MAX):
-                await compose.mark_worker_lost(self._settings, name)
+            async with asyncio.timeout(REPORT_SECONDS_MAX):
+                await compose.mark_worker_lost(self._settings, self._plan.home.root, name=name, pid=pid)
         except Exception as error:  # noqa: BLE001  Only a shortcut: without it the lease runs out.
             self._log.warning("worker.loss_not_reported", worker=name, reason=str(error) or type(error).__name__)
+            return False
+        return True
+
+    async def _report_lost_later(self, name: str, pid: int) -> None:
+        """The database may be restarting too. A worker started meanwhile has another pid and is not meant."""
+        for _ in range(REPORTS_MAX):
+            await asyncio.sleep(REPORT_PAUSE_SECONDS)
+            if await self._report_lost(name, pid):
+                return
 
     async def _answer(self, request: Request) -> object:
         if request.command == "scale":

@@ -1,0 +1,44 @@
+"""Gives those who wait for room a worker, as far as there is room."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from attune.domain.execution import Status
+from attune.domain.placement import Requirements, choose_workers, take_turns, total_room
+from attune.operations.schedule_executions import schedule_executions
+from attune.storage import actions, executions, unplaced, workers
+from attune.storage.tx import Tx
+
+Draw = Callable[[], float]
+
+# Actions take turns within a window this many times as large as the room there is.
+TURNS_WINDOW = 4
+# At most this many executions are placed in one transaction.
+PLACED_MAX = 500
+
+
+async def place_admitted(tx: Tx, pools: Sequence[int], *, actor: str, draw: Draw) -> int:
+    """Place what waits in these pools; returns how many were placed."""
+    requirements = await actions.requirements_of(tx, pools) if pools else {}
+    return sum([await _place_pool(tx, requirements[pool], actor=actor, draw=draw) for pool in sorted(requirements)])
+
+
+async def _place_pool(tx: Tx, requirements: Requirements, *, actor: str, draw: Draw) -> int:
+    # The lock comes before capacity is read, or two replicas would fill the same room. Workers are locked before
+    # executions here, which is safe: only a drain conflicts with FOR KEY SHARE, and it locks nothing else.
+    await unplaced.lock_pool(tx, requirements.pool)
+    candidates = await workers.lock_candidates(tx)
+    room = min(total_room(candidates, requirements), PLACED_MAX)
+    if not room:
+        return 0
+    first = take_turns(await unplaced.list_first(tx, requirements.pool, limit=room * TURNS_WINDOW))[:room]
+    current = await executions.lock_scheduling(tx, [item.execution_id for item in first])
+    waiting = [
+        replace(item, attempt=attempt, avoid=worker_id)
+        for item in first
+        if item.execution_id in current
+        for attempt, worker_id in [current[item.execution_id]]
+    ]
+    chosen = choose_workers(waiting, candidates, requirements, draw=draw)
+    await schedule_executions(tx, waiting, chosen, current=Status.SCHEDULING, actor=actor)
+    return len(chosen)

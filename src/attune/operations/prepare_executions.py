@@ -1,0 +1,77 @@
+"""Refuses whatever can be refused of a request before anything is written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from attune.domain.errors import AttuneError, FieldError, Invalid, NotFound
+from attune.domain.json_values import Json
+from attune.domain.parameters import validate_parameters
+from attune.domain.refs import did_you_mean
+from attune.storage import actions
+from attune.storage.actions import Runnable
+from attune.storage.executions import NewExecution
+from attune.storage.tx import Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One execution somebody asks for."""
+
+    action_ref: str
+    parameters: Mapping[str, Json]
+    priority: int = 0
+    trace_tag: str | None = None
+    traceparent: str | None = None
+    not_before: datetime | None = None
+    worker_id: int | None = None
+
+
+async def prepare_executions(
+    tx: Tx, requests: Sequence[Request], *, identity: int | None, requested_by: str
+) -> list[NewExecution]:
+    """Refuse whatever can be refused before anything is written; pointers name the request in its list."""
+    known = await actions.find_runnable(tx, sorted({request.action_ref for request in requests}))
+    prepared = []
+    for position, request in enumerate(requests):
+        prefix = f"/executions/{position}" if len(requests) > 1 else ""
+        action = known.get(request.action_ref)
+        if action is None:
+            suggestion = did_you_mean(request.action_ref, await actions.list_refs(tx))
+            msg = f"action {request.action_ref!r} does not exist{suggestion}"
+            raise NotFound(msg, code="unknown_action", fields=[_field(prefix, "/action_ref", msg)])
+        prepared.append(_prepare(request, action, prefix=prefix, identity=identity, requested_by=requested_by))
+    return prepared
+
+
+def _prepare(
+    request: Request, action: Runnable, *, prefix: str, identity: int | None, requested_by: str
+) -> NewExecution:
+    if not action.enabled:
+        msg = f"action {action.ref} is disabled"
+        raise Invalid(msg, code="action_disabled", fields=[_field(prefix, "/action_ref", msg)])
+    try:
+        parameters = validate_parameters(action.parameters, dict(request.parameters))
+    except AttuneError as error:
+        fields = [_field(prefix, f"/parameters{field.pointer}", field.message) for field in error.fields]
+        raise Invalid(error.message, code=error.code, fields=fields) from error
+    return NewExecution(
+        action_id=action.action_id,
+        action_ref=action.ref,
+        pack_version=action.pack_version,
+        runner=action.runner,
+        parameters=parameters,
+        priority=request.priority,
+        identity=identity,
+        max_attempts=action.max_attempts,
+        timeout_seconds=action.timeout_seconds,
+        not_before=request.not_before,
+        pinned_to=request.worker_id,
+        trace_tag=request.trace_tag,
+        traceparent=request.traceparent,
+        changed_by=requested_by,
+    )
+
+
+def _field(prefix: str, pointer: str, message: str) -> FieldError:
+    return FieldError(pointer=prefix + pointer, message=message)

@@ -1,0 +1,293 @@
+"""Runs scripts and commands with a shell."""
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from attune.domain.definitions import OutputFormat, ParameterDelivery
+from attune.domain.json_values import Json
+from attune.domain.retry import Ending
+from attune.packs.store import content_folder
+from attune.storage.executions import Startable
+from attune.worker.delivery import Undeliverable, write_parameters
+from attune.worker.launch import launch
+from attune.worker.processes import MARKER_VARIABLE, Children, Marking
+from attune.worker.results import (
+    PARSERS,
+    RESULT_BYTES_MAX,
+    BadOutput,
+    Captured,
+    OutputTooLarge,
+    finish_with,
+    parse_json,
+    tails,
+)
+from attune.worker.runners.protocol import Attempt, Output, Stream, failed, stopped
+from attune.worker.tree import Tree
+
+SHELL: Final = "/bin/sh"
+# Nothing of the worker's own environment reaches a script, its search path included.
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SHEBANG_BYTES_MAX: Final = 256
+READ_BYTES: Final = 64 * 1024
+ACTIONS_FOLDER: Final = "actions"
+OUTPUT_FILE: Final = "output.json"
+
+
+class Unrunnable(Exception):
+    """There is nothing to run; the code and message are the execution's error."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellPlan:
+    """Where a shell runner finds scripts and keeps what they write, and how it starts and ends them."""
+
+    packs: Path
+    scratch: Path
+    marking: Marking
+    children: Children
+    guards: Sequence[str]
+    grace_seconds: float
+    api_url: str | None = None
+
+
+class ShellRunner:
+    """One process tree for each attempt, in a private directory that is removed afterwards."""
+
+    def __init__(self, plan: ShellPlan) -> None:
+        self._plan = plan
+
+    async def run(self, attempt: Attempt, output: Output) -> Ending:
+        directory = Path(tempfile.mkdtemp(prefix=f"{attempt.work.execution_id}-", dir=self._plan.scratch))  # Mode 0700.
+        try:
+            command = self._command(attempt.work, directory)
+            fed = self._deliver(attempt.work, directory)
+            return await self._run_in(attempt, output, directory, command=command, fed=fed)
+        except Unrunnable as error:
+            return failed(attempt, error.code, str(error))
+        except Undeliverable as error:
+            return failed(attempt, "bad_parameters", str(error))
+        finally:
+            await _remove(directory)
+
+    async def _run_in(
+        self, attempt: Attempt, output: Output, directory: Path, *, command: Sequence[str], fed: bytes | None
+    ) -> Ending:
+        if attempt.stop.reason is not None:
+            return stopped(attempt, attempt.stop.reason)
+        environment = self._environment(attempt.work, directory, fed=fed is not None)
+        marker = environment[MARKER_VARIABLE]
+        attempt.check_clock()
+        try:
+            process = await self._launch(command, directory, environment, feeds=fed is not None)
+        except OSError as error:
+            return failed(attempt, "cannot_start", f"{command[0]} cannot be started: {error.strerror}")
+        tree = Tree(process, self._plan.children, marker=marker, grace_seconds=self._plan.grace_seconds)
+        captured = {Stream.STDOUT: Captured(), Stream.STDERR: Captured()}
+        attempt.stop.listen(tree.stop)
+        try:
+            exit_code = await _attend(process, tree, fed, captured, output)
+        except BaseException:
+            # The worker itself is being stopped by force: nothing may be left running.
+            tree.kill()
+            raise
+        finally:
+            attempt.stop.forget_listener()
+            self._plan.children.own.discard(process.pid)
+        return _ending(attempt, exit_code, captured, directory / OUTPUT_FILE, whole_tree_gone=tree.gone)
+
+    async def _launch(
+        self, command: Sequence[str], directory: Path, environment: Mapping[str, str], *, feeds: bool
+    ) -> asyncio.subprocess.Process:
+        children = self._plan.children
+        children.starting += 1
+        try:
+            process = await launch(
+                command, guards=self._plan.guards, directory=directory, environment=environment, feeds=feeds
+            )
+            children.own.add(process.pid)
+        finally:
+            children.starting -= 1
+        return process
+
+    def _command(self, work: Startable, directory: Path) -> list[str]:
+        if work.entry_point is not None:
+            folder = content_folder(self._plan.packs, work.pack_ref, work.pack_digest)
+            return _script_command(folder / ACTIONS_FOLDER / work.entry_point)
+        text = work.command
+        if work.command_from is not None:
+            value = work.parameters.get(work.command_from) if isinstance(work.parameters, dict) else None
+            text = value if isinstance(value, str) else None
+        if not text:
+            raise Unrunnable("missing_entry_point", f"action {work.action_ref} says no command")
+        # In a file, because every account of the machine can read the arguments of a process.
+        return [SHELL, str(_write_private(directory / "command", text.encode()))]
+
+    def _deliver(self, work: Startable, directory: Path) -> bytes | None:
+        """The bytes for standard input; None if the parameters lie in a file instead."""
+        parameters: Mapping[str, Json] = work.parameters if isinstance(work.parameters, dict) else {}
+        content = write_parameters(parameters, work.parameter_format)
+        if work.parameter_delivery == ParameterDelivery.STDIN:
+            return content
+        _write_private(directory / "parameters", content)
+        return None
+
+    def _environment(self, work: Startable, directory: Path, *, fed: bool) -> dict[str, str]:
+        environment = {
+            "PATH": PATH,
+            "HOME": str(directory),
+            "LANG": "C.UTF-8",
+            "TMPDIR": str(directory),
+            "ATTUNE_EXECUTION_ID": str(work.execution_id),
+            "ATTUNE_ACTION": work.action_ref,
+            "ATTUNE_PACK": work.pack_ref,
+            "ATTUNE_ATTEMPT": str(work.attempt),
+            # The same for every attempt, so that a script can make its own effects happen once.
+            "ATTUNE_IDEMPOTENCY_KEY": f"execution-{work.execution_id}",
+            "ATTUNE_OUTPUT": str(directory / OUTPUT_FILE),
+            MARKER_VARIABLE: self._plan.marking.marker(work.execution_id, work.attempt),
+        }
+        if not fed:
+            environment["ATTUNE_PARAMETER_FILE"] = str(directory / "parameters")
+        if self._plan.api_url:
+            environment["ATTUNE_API_URL"] = self._plan.api_url
+        if work.traceparent:
+            environment["TRACEPARENT"] = work.traceparent
+        return environment
+
+
+async def _attend(
+    process: asyncio.subprocess.Process,
+    tree: Tree,
+    fed: bytes | None,
+    captured: Mapping[Stream, Captured],
+    output: Output,
+) -> int:
+    """Feed, read both streams to their end, and see the whole tree off; returns the exit code."""
+    assert process.stdout is not None  # noqa: S101  both are pipes
+    assert process.stderr is not None  # noqa: S101
+    readers = asyncio.gather(
+        _read(process.stdout, Stream.STDOUT, captured[Stream.STDOUT], output),
+        _read(process.stderr, Stream.STDERR, captured[Stream.STDERR], output),
+        _feed(process, fed),
+    )
+    try:
+        exit_code = await process.wait()
+        await tree.see_off(readers)
+        await readers
+    finally:
+        readers.cancel()
+    return exit_code
+
+
+async def _feed(process: asyncio.subprocess.Process, content: bytes | None) -> None:
+    if process.stdin is None or content is None:
+        return
+    # A script need not read its parameters.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(content)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+async def _read(reader: asyncio.StreamReader, stream: Stream, captured: Captured, output: Output) -> None:
+    while content := await reader.read(READ_BYTES):
+        captured.add(content)
+        await output.write(stream, content)
+
+
+def _ending(
+    attempt: Attempt, exit_code: int, captured: Mapping[Stream, Captured], written: Path, *, whole_tree_gone: bool
+) -> Ending:
+    seen = tails(exit_code, captured[Stream.STDOUT], captured[Stream.STDERR])
+    if not whole_tree_gone:
+        return failed(attempt, "tree_survived", "some of its processes could not be killed", result=seen)
+    if attempt.stop.reason is not None:
+        return stopped(attempt, attempt.stop.reason, result=seen)
+    if exit_code != 0:
+        return failed(attempt, "exit_code", _say_exit(exit_code), result=seen, exit_code=exit_code)
+    try:
+        result = _result(attempt.work, captured[Stream.STDOUT], written, seen)
+    except BadOutput as error:
+        return failed(attempt, "bad_output", str(error), result=seen, exit_code=exit_code)
+    except OutputTooLarge as error:
+        return failed(attempt, "output_too_large", str(error), result=seen, exit_code=exit_code)
+    return finish_with(attempt, result, exit_code=exit_code)
+
+
+def _say_exit(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"exited with {exit_code}"
+    try:
+        return f"was killed by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"was killed by signal {-exit_code}"
+
+
+def _result(work: Startable, stdout: Captured, written: Path, seen: Json) -> Json:
+    """The file the script wrote, else its standard output in the format its action promises."""
+    file = _read_written(written)
+    if file is not None:
+        return parse_json(file)
+    if work.output_format == OutputFormat.TEXT:
+        return seen
+    return PARSERS[work.output_format](stdout)
+
+
+def _read_written(path: Path) -> Captured | None:
+    try:
+        # A link could make the worker read a file that the script may not.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadOutput(f"the output file cannot be read: {error.strerror}") from None
+    captured = Captured()
+    with os.fdopen(descriptor, "rb") as file:
+        captured.add(file.read(RESULT_BYTES_MAX + 1))
+    return captured if captured.total else None
+
+
+def _script_command(script: Path) -> list[str]:
+    """The interpreter its first line names, else the shell."""
+    try:
+        with script.open("rb") as file:
+            first = file.read(SHEBANG_BYTES_MAX).split(b"\n", 1)[0]
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Unrunnable("missing_entry_point", f"{script.name} cannot be read: {reason}") from None
+    words = shlex.split(first[2:].decode(errors="replace")) if first.startswith(b"#!") else []
+    command = words or [SHELL]
+    if shutil.which(command[0], path=PATH) is None:
+        raise Unrunnable("missing_interpreter", f"{script.name} asks for {command[0]}, which is not on this worker")
+    return [*command, str(script)]
+
+
+def _write_private(path: Path, content: bytes) -> Path:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    return path
+
+
+async def _remove(directory: Path) -> None:
+    """Most directories hold at most our own files; what a script left may be large, so a thread removes it."""
+    for name in ("command", "parameters", OUTPUT_FILE):
+        with contextlib.suppress(OSError):
+            (directory / name).unlink()
+    try:
+        directory.rmdir()
+    except OSError:
+        await asyncio.shield(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
