@@ -42,8 +42,9 @@ def say(text: str) -> None:
 
 async def consume_until_killed(database_url: str, broker_url: str, *, fragile: bool) -> None:
     limits = replace(QUICK, suspect_seconds=0.5)
-    async with station(database_url, broker_url) as here, here.consuming(
-        EVENTS, die_of_poison if fragile else hold, limits
+    async with (
+        station(database_url, broker_url) as here,
+        here.consuming(EVENTS, die_of_poison if fragile else hold, limits),
     ):
         say("ready")
         await asyncio.Event().wait()

@@ -13,7 +13,7 @@ config = group("config", "Look at the settings.")
 @config.command("show")
 @click.option("--origin", is_flag=True, help="Also say where each value comes from.")
 @output_option()
-def show_settings(origin: bool, output: Format) -> None:  # noqa: FBT001
+def show_settings(*, origin: bool, output: Format) -> None:
     """Print every setting in force, secrets masked."""
     from attune.cli.session import load
     from attune.runtime.settings import describe_settings

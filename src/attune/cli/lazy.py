@@ -13,7 +13,7 @@ _SUGGESTIONS_MAX: Final = 3
 class LazyGroup(click.Group):
     """Commands by name, each named as `module:attribute`."""
 
-    def __init__(self, *arguments: Any, lazy: Mapping[str, str] | None = None, **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, *arguments: Any, lazy: Mapping[str, str] | None = None, **options: Any) -> None:  # noqa: ANN401 - handed on as they came
         super().__init__(*arguments, **options)
         self._lazy = dict(lazy or {})
 

@@ -57,7 +57,7 @@ def scale(counts: tuple[str, ...], output: Format) -> None:
 @click.argument("name", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on printing what is added, until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0, 10_000), default=LINES_SHOWN, show_default=True)
-def logs(name: str | None, follow: bool, lines: int) -> None:  # noqa: FBT001
+def logs(*, name: str | None, follow: bool, lines: int) -> None:
     """Print the log of one process, or of all."""
     from attune.cli.platform import logfiles
     from attune.cli.session import find_home

@@ -38,7 +38,7 @@ COMMANDS = {
 }
 
 
-def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
+def _print_version(context: click.Context, _parameter: click.Parameter, wanted: object) -> None:
     if wanted:
         click.echo(f"attune {__version__}")
         context.exit()

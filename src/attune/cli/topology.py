@@ -27,7 +27,7 @@ VIEW = View(
 @click.option("--repair", is_flag=True, help="Declare what is missing, then check.")
 @output_option()
 @click.pass_context
-def topology(context: click.Context, verify: bool, repair: bool, output: Format) -> None:  # noqa: FBT001
+def topology(context: click.Context, *, verify: bool, repair: bool, output: Format) -> None:
     """Show, verify or repair what messages travel by.
 
     Exit code 1 if something is missing or does not deliver.

@@ -90,10 +90,10 @@ def choose_workers(
 
     Those missing from the answer found no room.
     """
+    free = [(each, room_of(each, requirements)) for each in candidates if can_run(each, requirements)]
+    # The worker's id settles what the draw leaves equal.
     heap = [
-        (candidate.load / candidate.capacity, draw(), room_of(candidate, requirements), candidate.load, candidate)
-        for candidate in candidates
-        if can_run(candidate, requirements) and room_of(candidate, requirements) > 0
+        (each.load / each.capacity, draw(), each.worker_id, room, each.load, each) for each, room in free if room > 0
     ]
     heapq.heapify(heap)
     chosen: dict[int, Candidate] = {}
@@ -102,12 +102,12 @@ def choose_workers(
             break
         taken = heapq.heappop(heap)
         # The worker of the last attempt is passed over once, if anybody else has room.
-        if taken[4].worker_id == execution.avoid and heap:
+        if taken[2] == execution.avoid and heap:
             taken = heapq.heapreplace(heap, taken)
-        _, _, room, load, candidate = taken
+        _, _, worker_id, room, load, candidate = taken
         chosen[execution.execution_id] = candidate
         if room > 1:
-            heapq.heappush(heap, ((load + 1) / candidate.capacity, draw(), room - 1, load + 1, candidate))
+            heapq.heappush(heap, ((load + 1) / candidate.capacity, draw(), worker_id, room - 1, load + 1, candidate))
     return chosen
 
 

@@ -129,6 +129,18 @@ async def count_failed(tx: Tx, message_id: int, *, delay_seconds: float) -> bool
     return updated is not None
 
 
+async def uncount(tx: Tx, message_id: int, *, delay_seconds: float) -> None:
+    """Take back a counted delivery that failed through no fault of the message, and put it off."""
+    await tx.execute(
+        """
+        UPDATE outbox SET deliveries = deliveries - 1, not_before = now() + make_interval(secs => $2)
+         WHERE id = $1 AND deliveries > 0
+        """,
+        message_id,
+        delay_seconds,
+    )
+
+
 async def put_off(tx: Tx, message_ids: Sequence[int], *, delay_seconds: float) -> None:
     """Let messages rest that could not be sent, without blaming them for it."""
     await tx.execute(

@@ -1,12 +1,13 @@
 """The one consumer loop: take a batch, handle it in a transaction, commit, acknowledge; and the fate of what fails.
 
 The family of an error decides: `Conflict` drops the message, `Invalid` parks it, what may work later is tried again
-with pauses, and everything else is the fault of one message of the batch, which is found by running them one by one.
+with pauses, and everything else is the fault of one message of the batch, found by running them one by one.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import structlog
@@ -24,7 +25,7 @@ from attune.transport.protocol import Source
 
 Handler = Callable[[Tx, Sequence[Message]], Awaitable[None]]
 
-# A transaction that lost a race is tried this often; then it counts as a failure of its message.
+# A batch that lost a race is tried again this often; then its messages run one by one, each in turn.
 RETRIES_MAX = 5
 RETRY_FIRST_SECONDS = 0.02
 RETRY_CEILING_SECONDS = 2.0
@@ -53,7 +54,8 @@ class Tally:
     conflicts: int = 0
     retried: int = 0
     failed: int = 0
-    parked: int = 0
+    # By reason.
+    parked: Counter[str] = field(default_factory=Counter)
 
 
 async def consume(
@@ -139,20 +141,15 @@ class _Consumer:
             await self._run_alone(message, counted=False)
 
     async def _run_alone(self, message: Message, *, counted: bool) -> None:
-        for retries in range(RETRIES_MAX + 1):
-            try:
-                async with self._database.transaction() as tx:
-                    if not await self._source.retake(tx, message):
-                        return
-                    await self._call(tx, [message])
-            except Exception as error:  # noqa: BLE001  its family decides the message's fate
-                if may_work_later(error) and retries < RETRIES_MAX:
-                    await self._recover(error, retries)
-                    continue
-                await self._decide_fate(message, error, counted=counted)
-            else:
-                await self._acknowledge([message])
-            return
+        try:
+            async with self._database.transaction() as tx:
+                if not await self._source.retake(tx, message):
+                    return
+                await self._call(tx, [message])
+        except Exception as error:  # noqa: BLE001  its family decides the message's fate
+            await self._decide_fate(message, error, counted=counted)
+        else:
+            await self._acknowledge([message])
 
     async def _call(self, tx: Tx, messages: Sequence[Message]) -> None:
         await afailpoint("consume.received.before_tx")
@@ -173,6 +170,9 @@ class _Consumer:
             await self._drop(message)
         elif isinstance(error, Invalid):
             await self._park(message, Reason.INVALID, _say(error))
+        elif may_work_later(error):
+            await self._recover(error, self._retries)
+            await self._try_again_later(message, counted=counted)
         else:
             await self._count_failure(message, error, counted=counted)
 
@@ -182,6 +182,14 @@ class _Consumer:
             await self._source.retake(tx, message)
         await self._source.settle([message])
         self._tally.conflicts += 1
+
+    async def _try_again_later(self, message: Message, *, counted: bool) -> None:
+        """It is not the message's fault, so it is never parked for this, however long it takes."""
+        if not counted:
+            await self._source.give_back([message])
+            return
+        async with self._database.transaction() as tx:
+            await outbox.uncount(tx, message.id, delay_seconds=self._limits.backoff_seconds)
 
     async def _count_failure(self, message: Message, error: Exception, *, counted: bool) -> None:
         deliveries = message.deliveries if counted else message.deliveries + 1
@@ -214,7 +222,7 @@ class _Consumer:
             if not await self._source.retake(tx, message):
                 return
             await dead_letters.insert(tx, message, reason=reason, error=error)
-        self._tally.parked += 1
+        self._tally.parked[reason] += 1
         self._log.error("message.parked", message_id=message.id, topic=message.topic, reason=reason, error=error)
         await afailpoint("dlq.parked.before_ack")
         await self._source.settle([message])

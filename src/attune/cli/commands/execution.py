@@ -35,7 +35,8 @@ VIEW = View(
 @click.option("--limit", type=click.IntRange(1, 1000), help="How many at most.")
 @click.option("--cursor", help="Where the page before ended.")
 @output_option()
-def list_executions(  # noqa: PLR0917  click hands over everything by name
+def list_executions(
+    *,
     action_ref: str | None,
     status: str | None,
     trace_tag: str | None,
@@ -76,7 +77,7 @@ def show_execution(execution_id: int, output: Format) -> None:
 @click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Only this one.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the execution ends.")
 @output_option()
-def show_logs(execution_id: int, stream: str | None, follow: bool, output: Format) -> None:  # noqa: FBT001
+def show_logs(*, execution_id: int, stream: str | None, follow: bool, output: Format) -> None:
     """Print what an action wrote: its stdout on stdout, its stderr on stderr."""
     from attune.cli.commands.watch import LogPrinter, watch
     from attune.cli.session import connect

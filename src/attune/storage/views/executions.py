@@ -161,7 +161,8 @@ async def list_newest_traced_ids(tx: Tx, wanted: ExecutionFilter, *, before: int
     return await tx.fetch_column(
         """
         SELECT id FROM execution
-         WHERE trace_tag = $5 AND id < $1 AND ($2::text IS NULL OR action_ref = $2) AND ($3::text IS NULL OR status = $3)
+         WHERE trace_tag = $5 AND id < $1
+           AND ($2::text IS NULL OR action_ref = $2) AND ($3::text IS NULL OR status = $3)
          ORDER BY id DESC LIMIT $4
         """,
         before,
@@ -177,7 +178,8 @@ async def list_oldest_traced_ids(tx: Tx, wanted: ExecutionFilter, *, after: int,
     return await tx.fetch_column(
         """
         SELECT id FROM execution
-         WHERE trace_tag = $5 AND id > $1 AND ($2::text IS NULL OR action_ref = $2) AND ($3::text IS NULL OR status = $3)
+         WHERE trace_tag = $5 AND id > $1
+           AND ($2::text IS NULL OR action_ref = $2) AND ($3::text IS NULL OR status = $3)
          ORDER BY id LIMIT $4
         """,
         after,

@@ -15,10 +15,11 @@ import structlog
 from aio_pika.abc import AbstractConnection, AbstractExchange
 from aio_pika.exceptions import DeliveryError, PublishError
 
+from attune.domain.errors import Invalid
 from attune.domain.messages import Broadcast, Message
 from attune.runtime.clock import draw
 from attune.runtime.failpoints import afailpoint
-from attune.storage import outbox
+from attune.storage import dead_letters, outbox
 from attune.storage.database import Database, may_work_later
 from attune.transport import codec
 from attune.transport.rabbitmq.declare import declare_exchanges, exchange_types
@@ -60,6 +61,8 @@ class Publisher:
         self._window = asyncio.Semaphore(WINDOW)
         self._waiting: deque[Message] = deque()
         self._any_waiting = asyncio.Event()
+        self._untold: dict[str, int] = {}
+        self._any_untold = asyncio.Event()
         self._confirmed: set[int] = set()
         self._any_confirmed = asyncio.Event()
         self._log = structlog.get_logger()
@@ -69,6 +72,7 @@ class Publisher:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.link.run(), name="rabbitmq-publish-link")
             tasks.create_task(self._publish_waiting(), name="rabbitmq-publish")
+            tasks.create_task(self._tell_untold(), name="rabbitmq-tell")
             tasks.create_task(self._relay(), name="rabbitmq-relay")
             tasks.create_task(self._delete_confirmed(), name="rabbitmq-delete")
 
@@ -81,16 +85,11 @@ class Publisher:
                 self._waiting.append(message)
                 self._any_waiting.set()
 
-    async def tell(self, broadcasts: Sequence[Broadcast]) -> None:
-        """Call everybody who listens; nobody waits for it and nothing depends on it."""
+    def tell(self, broadcasts: Sequence[Broadcast]) -> None:
+        """Call everybody who listens, soon; nobody waits for it and nothing depends on it."""
         for broadcast in broadcasts:
-            body = f"{broadcast.entity} {broadcast.revision}".encode()
-            try:
-                async with asyncio.timeout(self._options.publish_seconds):
-                    with broker_calls():
-                        await self._exchanges[NOTIFICATIONS].publish(aio_pika.Message(body), "", mandatory=False)
-            except (KeyError, *BROKER_ERRORS):
-                return
+            self._untold[broadcast.entity] = broadcast.revision
+            self._any_untold.set()
 
     async def publish(self, message: Message) -> Outcome:
         """Send one message and wait until the broker has it."""
@@ -138,7 +137,31 @@ class Publisher:
                     sending.add_done_callback(lambda _: self._window.release())
                 self._any_waiting.clear()
 
+    async def _tell_untold(self) -> None:
+        while True:
+            await self._any_untold.wait()
+            self._any_untold.clear()
+            untold, self._untold = self._untold, {}
+            for entity, revision in untold.items():
+                letter = aio_pika.Message(f"{entity} {revision}".encode())
+                try:
+                    async with asyncio.timeout(self._options.publish_seconds):
+                        with broker_calls():
+                            await self._exchanges[NOTIFICATIONS].publish(letter, "", mandatory=False)
+                except (KeyError, *BROKER_ERRORS) as error:
+                    self._log.info("broadcast.failed", entity=entity, error=repr(error))
+
     async def _carry(self, message: Message) -> None:
+        """A message that cannot be sent for a reason of its own must not keep the others from being sent."""
+        try:
+            try:
+                await self._send(message)
+            except Invalid as error:
+                await self._park(message, error.message)
+        except Exception:  # noqa: BLE001  the top of one message's way; its row stays for the relay
+            self._log.exception("publish.crashed", message_id=message.id, topic=message.topic)
+
+    async def _send(self, message: Message) -> None:
         """Publish one message and do what its outcome asks for."""
         sending = asyncio.ensure_future(self.publish(message))
         try:
@@ -155,17 +178,16 @@ class Publisher:
     async def _take_back(self, message: Message) -> None:
         """The broker has no queue for it: un-place a dispatch, let everything else rest."""
         self._log.warning("publish.returned", message_id=message.id, topic=message.topic)
-        try:
-            if self._on_returned_dispatch and is_dispatch(message.topic) and await self._on_returned_dispatch(message):
-                self._delete_soon(message)
-                return
-            async with self._database.transaction() as tx:
-                await outbox.put_off(tx, [message.id], delay_seconds=self._options.returned_seconds)
-        except Exception as error:
-            # The row is where it was, so the relay comes back to it.
-            if not may_work_later(error):
-                raise
-            self._log.warning("returned.kept", message_id=message.id, error=str(error))
+        if self._on_returned_dispatch and is_dispatch(message.topic) and await self._on_returned_dispatch(message):
+            self._delete_soon(message)
+            return
+        async with self._database.transaction() as tx:
+            await outbox.put_off(tx, [message.id], delay_seconds=self._options.returned_seconds)
+
+    async def _park(self, message: Message, error: str) -> None:
+        async with self._database.transaction() as tx:
+            if await outbox.delete(tx, message.id):
+                await dead_letters.insert(tx, message, reason="cannot be sent", error=error)
 
     async def _relay(self) -> None:
         """Take over what was committed and not sent, by a process that died, or a delay that is over."""

@@ -89,7 +89,7 @@ class RabbitTransport:
         """Hand over to the publisher; the outbox has everything anyway."""
         self._publisher.submit(messages)
         self._listeners.tell(broadcasts)
-        await self._publisher.tell(broadcasts)
+        self._publisher.tell(broadcasts)
 
     def broadcasts(self) -> AsyncIterator[Broadcast]:
         """Every change of every kind of thing."""

@@ -1,0 +1,93 @@
+"""The door for executions: requests that arrive together commit together, and none enters a house that is full."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from attune.api.parts import ApiLimits
+from attune.domain.errors import AttuneError, Unavailable
+from attune.operations.accept_executions import Acceptance, Outcome, Submission, accept_executions
+from attune.runtime.batching import Batcher
+from attune.runtime.metrics import Metrics
+from attune.storage import outbox
+from attune.storage.database import Database, may_work_later
+from attune.storage.failures import outcome_is_unknown
+
+MEASURE_SECONDS: Final = 1.0
+
+
+class Door:
+    """Accepts executions."""
+
+    def __init__(self, database: Database, *, batch_max: int) -> None:
+        self._database = database
+        self._batcher: Batcher[Submission, Acceptance] = Batcher(
+            self._accept, batch_max=batch_max, shared_errors=(Unavailable,)
+        )
+
+    async def accept(self, submission: Submission) -> Acceptance:
+        """Accept one request with whatever else is waiting at this moment."""
+        return await self._batcher.submit(submission)
+
+    async def accept_alone(self, submission: Submission) -> Acceptance:
+        """Accept a request that is a batch in itself, in a transaction of its own."""
+        # Shielded: a client that goes away must not leave it half done.
+        (outcome,) = await asyncio.shield(asyncio.ensure_future(self._accept([submission])))
+        if isinstance(outcome, AttuneError):
+            raise outcome
+        return outcome
+
+    async def close(self) -> None:
+        """Finish what was taken, take nothing more."""
+        await self._batcher.close()
+
+    async def _accept(self, submissions: Sequence[Submission]) -> list[Outcome]:
+        try:
+            async with self._database.transaction() as tx:
+                return await accept_executions(tx, submissions)
+        except Exception as error:
+            if outcome_is_unknown(error):
+                # Trying again by ourselves could accept everything twice.
+                message = "the database was lost while accepting; repeat with the same Idempotency-Key to be sure"
+                raise Unavailable(message, code="outcome_unknown") from error
+            raise
+
+
+class Pressure:
+    """Whether so many messages wait to be carried that taking more would only make it worse."""
+
+    def __init__(self, database: Database, metrics: Metrics, limits: ApiLimits) -> None:
+        self._database = database
+        self._metrics = metrics
+        self._limits = limits
+        self._refusing = False
+        self._asked = asyncio.Event()
+
+    def refuse_if_high(self) -> None:
+        """Refuse new work while the outbox is overfull; looks at the last measurement only."""
+        self._asked.set()
+        if self._refusing:
+            raise Unavailable("too many messages are waiting to be carried; try again later", code="outbox_full")
+
+    async def watch(self) -> None:
+        """Measure once a second while anybody asks; an idle API measures nothing."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            await self._measure()
+            await asyncio.sleep(MEASURE_SECONDS)
+
+    async def _measure(self) -> None:
+        try:
+            async with self._database.reading() as tx:
+                rows, oldest = await outbox.measure(tx, limit=self._limits.refuse_above + 1)
+        except Exception as error:
+            if not may_work_later(error):
+                raise
+            return
+        self._metrics.outbox_rows.set(rows)
+        self._metrics.outbox_oldest_seconds.set(oldest)
+        threshold = self._limits.accept_below if self._refusing else self._limits.refuse_above
+        self._refusing = rows > threshold
+        if self._refusing:
+            self._asked.set()  # Nobody gets in, so nobody else would ask for the next look.

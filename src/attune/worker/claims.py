@@ -1,0 +1,213 @@
+"""How attempts that were placed on this worker become its own: claimed, kept waiting for a slot, or given back."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import structlog
+
+from attune.domain.messages import Item, Message, MessageType
+from attune.operations.attend_workers import clear_full, hand_back_full, renew_leases
+from attune.operations.start_executions import Claimant, Started, start_executions
+from attune.runtime.clock import draw, jittered_backoff
+from attune.runtime.failpoints import afailpoint
+from attune.storage import executions
+from attune.storage.assignments import Held
+from attune.storage.database import Database, may_work_later
+from attune.storage.tx import Commit, Tx
+from attune.worker.attempts import Attempts, Entry, Stage
+
+# At this share of the lease an attempt kills itself; the rest is the margin before anybody else may start it.
+USABLE_SHARE: Final = 2 / 3
+# One transaction claims at most this many.
+CLAIMED_MAX: Final = 500
+RETRY_FIRST_SECONDS: Final = 0.05
+RETRY_CEILING_SECONDS: Final = 2.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Batch:
+    """What one transaction decides about; acted on when its outcome is known."""
+
+    claimed: list[Entry] = field(default_factory=list)
+    waiting: list[Entry] = field(default_factory=list)
+    returned: list[Entry] = field(default_factory=list)
+    started: dict[int, Started] = field(default_factory=dict)
+
+
+class Claims:
+    """Everything that leads to a start goes through here, and through the table of attempts."""
+
+    def __init__(
+        self, *, database: Database, attempts: Attempts, claimant: Claimant, begin: Callable[[Entry], None]
+    ) -> None:
+        self._database = database
+        self._attempts = attempts
+        self._claimant = claimant
+        self._begin = begin
+        self._actor = f"worker {claimant.name}"
+        self._closed = False
+        self._marked_full = False
+        self._wake = asyncio.Event()
+        self._log = structlog.get_logger()
+
+    async def take_dispatches(self, tx: Tx, messages: Sequence[Message]) -> None:
+        """Handle dispatches in the transaction that acknowledges them; what was claimed begins after the commit."""
+        items = dict.fromkeys(
+            item for message in messages if message.type == MessageType.EXECUTION_DISPATCHED for item in message.items
+        )
+        # A draining worker leaves what arrives late to its hand-back, which reads the database.
+        new = [] if self._closed else [item for item in items if item not in self._attempts]
+        if not new:
+            return
+        batch = _Batch()
+        tx.at_end(partial(self._act, batch, tx.began_at))
+        here = max(0, min(self._attempts.free, CLAIMED_MAX))
+        batch.claimed = [self._attempts.enter(item, Stage.CLAIMING) for item in new[:here]]
+        if len(new) > here:
+            await self._let_wait_or_return(tx, batch, new[here:])
+        await self._claim(tx, batch)
+
+    def offer(self, items: Iterable[Item]) -> None:
+        """Placed here according to the database, and no message came: as good as a dispatch."""
+        for item in sorted(items):
+            if not self._closed and item not in self._attempts and self._attempts.free + self._attempts.buffer_free > 0:
+                self._attempts.enter(item, Stage.WAITING)
+        self.wake()
+
+    def wake(self) -> None:
+        """A slot may be free, or a claim unsettled."""
+        if self._marked_full or not self._closed:
+            self._wake.set()
+
+    def close(self) -> None:
+        """Claim nothing more; what waits is left to the hand-back."""
+        self._closed = True
+        for entry in self._attempts.in_stage(Stage.WAITING):
+            self._attempts.drop(entry)
+
+    async def tend(self) -> None:
+        """Claim what waits as slots become free, settle what is uncertain, take back the `full` mark. For ever."""
+        failures = 0
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.settle()
+                await self._claim_waiting()
+                await self._clear_mark()
+                failures = 0
+            except Exception as error:
+                if not may_work_later(error):
+                    raise
+                failures += 1
+                self._wake.set()
+                await asyncio.sleep(
+                    jittered_backoff(
+                        failures, first_seconds=RETRY_FIRST_SECONDS, ceiling_seconds=RETRY_CEILING_SECONDS, drawn=draw()
+                    )
+                )
+
+    async def settle(self) -> None:
+        """Find out whether claims without an answer were committed, and run those that were.
+
+        Claiming again waits for the earlier transaction's row locks, so the answer is final: newly claimed, or
+        claimed before (then the lease can be renewed), or not ours. A plain look could be overtaken by the commit.
+        """
+        unsettled = self._attempts.in_stage(Stage.UNSETTLED)[:CLAIMED_MAX]
+        if not unsettled:
+            return
+        async with self._database.transaction() as tx:
+            again = await start_executions(tx, [entry.key for entry in unsettled], claimant=self._claimant)
+            pulse = await renew_leases(
+                tx,
+                [entry.held for entry in unsettled],
+                instance=self._claimant.instance,
+                lease_seconds=self._claimant.lease_seconds,
+            )
+        ours = {(item.execution_id, item.attempt) for item in pulse.attempts if item.known}
+        started = {item.startable.execution_id: item for item in again}
+        for entry in unsettled:
+            fresh = started.get(entry.key[0], entry.started)
+            if entry.stage is Stage.UNSETTLED and entry.key in ours and fresh is not None:
+                self._run(entry, fresh, tx.began_at)
+            else:
+                self._attempts.drop(entry)
+
+    async def _let_wait_or_return(self, tx: Tx, batch: _Batch, items: Sequence[Item]) -> None:
+        """Short native actions may wait here for a moment; everything else finds a slot sooner elsewhere."""
+        native = set(await executions.list_native(tx, [item[0] for item in items]))
+        room = self._attempts.buffer_free
+        for item in items:
+            if item in self._attempts:
+                continue
+            if item[0] in native and len(batch.waiting) < room:
+                batch.waiting.append(self._attempts.enter(item, Stage.WAITING))
+            else:
+                batch.returned.append(self._attempts.enter(item, Stage.RETURNING))
+        if batch.returned:
+            returned = [entry.key for entry in batch.returned]
+            await hand_back_full(tx, returned, instance=self._claimant.instance, actor=self._actor)
+
+    async def _claim(self, tx: Tx, batch: _Batch) -> None:
+        if not batch.claimed:
+            return
+        await afailpoint("worker.claim.before")
+        keys = [entry.key for entry in batch.claimed]
+        for started in await start_executions(tx, keys, claimant=self._claimant):
+            batch.started[started.startable.execution_id] = started
+        await afailpoint("worker.claim.before_commit")
+
+    def _act(self, batch: _Batch, began_at: float, commit: Commit) -> None:
+        """The transaction is over: begin what is ours, forget what is not."""
+        for entry in batch.claimed:
+            started = batch.started.get(entry.key[0])
+            if started is None or commit is Commit.ROLLED_BACK:
+                self._attempts.drop(entry)
+            elif commit is Commit.DONE:
+                self._run(entry, started, began_at)
+            else:
+                entry.started = started
+                self._attempts.move(entry, Stage.UNSETTLED)
+        for entry in batch.returned if commit is Commit.DONE else [*batch.returned, *batch.waiting]:
+            self._attempts.drop(entry)
+        self._marked_full = self._marked_full or (bool(batch.returned) and commit is not Commit.ROLLED_BACK)
+        self.wake()
+
+    def _run(self, entry: Entry, started: Started, sent_at: float) -> None:
+        entry.started = started
+        entry.good_until = sent_at + self._claimant.lease_seconds * USABLE_SHARE
+        self._attempts.move(entry, Stage.RUNNING)
+        self._begin(entry)
+
+    async def _claim_waiting(self) -> None:
+        while entries := self._attempts.in_stage(Stage.WAITING)[: max(0, min(self._attempts.free, CLAIMED_MAX))]:
+            batch = _Batch(claimed=entries)
+            for entry in entries:
+                self._attempts.move(entry, Stage.CLAIMING)
+            async with self._database.transaction() as tx:
+                tx.at_end(partial(self._act, batch, tx.began_at))
+                await self._claim(tx, batch)
+
+    async def _clear_mark(self) -> None:
+        if not self._marked_full or self._closed or self._attempts.free <= 0:
+            return
+        # Before the transaction: a mark that is set while it runs must be cleared after it.
+        self._marked_full = False
+        try:
+            async with self._database.transaction() as tx:
+                await clear_full(tx, instance=self._claimant.instance)
+        except BaseException:
+            self._marked_full = True
+            raise
+
+
+def usable_seconds(lease_seconds: float) -> float:
+    """How long after asking for a lease something may run under it."""
+    return lease_seconds * USABLE_SHARE
+
+
+def held_by(entries: Iterable[Entry]) -> list[Held]:
+    return [entry.held for entry in entries]

@@ -1,0 +1,157 @@
+"""Kills processes of a platform, one after the other, while executions flow; then asks every witness what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+
+from tests.witness.ledger import Ledger, ledger_command
+from tests.witness.platform import Platform
+from tests.witness.waiting import until
+
+VICTIMS = ("api-1", "executor-1", "worker-1", "sensor-1", "notifier-1", "postgres")
+BATCH = 10
+BACK_SECONDS = 60.0
+FINISH_SECONDS = 240.0
+PAGE = 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What the clients, the database and the ledger say afterwards."""
+
+    accepted: list[int] = field(default_factory=list)
+    unknown: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    attempts: Counter[int] = field(default_factory=Counter)
+    doubled_starts: list[tuple[int, int]] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+
+
+def write_pack(folder: Path, ledger: Path, *, idempotent: bool) -> None:
+    """A pack with one action that tells the ledger when it starts and ends."""
+    (folder / "actions").mkdir(parents=True)
+    (folder / "pack.yaml").write_text("ref: chaos\nversion: 1.0.0\n")
+    (folder / "actions" / "work.yaml").write_text(
+        "ref: chaos.work\n"
+        "runner: shell\n"
+        "command: |\n"
+        + "".join(f"  {line}\n" for line in ledger_command(ledger, body="sleep 0.05").splitlines())
+        + f"idempotent: {str(idempotent).lower()}\n"
+        "timeout_seconds: 60\n"
+    )
+
+
+async def run_kills(
+    platform: Platform, *, rounds: int, count: int, idempotent: bool, seed: int, victims: Sequence[str] = VICTIMS
+) -> Outcome:
+    """Let `count` executions flow while every victim is killed once a round."""
+    ledger = Ledger(platform.home / "ledger.txt")
+    ledger.create()
+    write_pack(platform.home / "chaos-pack", ledger.path, idempotent=idempotent)
+    await platform.run("pack", "install", str(platform.home / "chaos-pack"))
+    outcome = Outcome()
+    dice = random.Random(seed)
+    async with platform.client() as client:
+        killed = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_keep_requesting(client, outcome, count=count, killed=killed))
+            tasks.create_task(_keep_killing(platform, outcome, rounds, victims, dice=dice, killed=killed))
+        await until(lambda: _all_ended(client, outcome), seconds=FINISH_SECONDS)
+        await _collect(client, outcome)
+    outcome.doubled_starts = ledger.doubled_starts()
+    return outcome
+
+
+async def _keep_requesting(client: httpx2.AsyncClient, outcome: Outcome, *, count: int, killed: asyncio.Event) -> None:
+    """Ask in small batches until enough were accepted; spread out, so that every kill meets work under way."""
+    number = 0
+    while len(outcome.accepted) < count:
+        number += 1
+        size = min(BATCH, count - len(outcome.accepted))
+        body = {"executions": [{"action_ref": "chaos.work", "parameters": {}, "trace_tag": "chaos"}] * size}
+        await _request(client, outcome, body, key=f"chaos-{number}")
+        if not killed.is_set():
+            await asyncio.sleep(0.2)
+
+
+async def _request(client: httpx2.AsyncClient, outcome: Outcome, body: object, *, key: str) -> None:
+    """Repeat under the same key until there is an answer: what was accepted unheard is then answered again."""
+    while True:
+        try:
+            answer = await client.post("/api/v1/executions:batch", json=body, headers={"Idempotency-Key": key})
+        except httpx2.HTTPError:
+            outcome.unknown += 1
+        else:
+            if answer.status_code == httpx2.codes.ACCEPTED:
+                outcome.accepted += [each["id"] for each in answer.json()["executions"]]
+                return
+            assert answer.status_code >= httpx2.codes.INTERNAL_SERVER_ERROR, answer.text
+        await asyncio.sleep(0.1)
+
+
+async def _keep_killing(
+    platform: Platform,
+    outcome: Outcome,
+    rounds: int,
+    victims: Sequence[str],
+    *,
+    dice: random.Random,
+    killed: asyncio.Event,
+) -> None:
+    for _ in range(rounds):
+        for victim in dice.sample(victims, len(victims)):
+            before = await platform.processes()
+            if await platform.kill(victim):
+                outcome.kills[victim] += 1
+            await until(lambda: _is_back(platform, victim, before.get(victim)), seconds=BACK_SECONDS)  # noqa: B023
+            await asyncio.sleep(dice.uniform(0.1, 0.9))
+    killed.set()
+
+
+async def _is_back(platform: Platform, name: str, old: int | None) -> bool:
+    now = (await platform.processes()).get(name)
+    return now is not None and now != old
+
+
+async def _all_ended(client: httpx2.AsyncClient, outcome: Outcome) -> bool:
+    try:
+        rows = await _list(client)
+    except httpx2.HTTPError:
+        return False
+    ended = {row["id"] for row in rows if row["ended_at"]}
+    return ended.issuperset(outcome.accepted) and len(ended) == len(rows)
+
+
+async def _list(client: httpx2.AsyncClient) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    cursor = None
+    while True:
+        parameters = {"trace_tag": "chaos", "limit": PAGE} | ({"cursor": cursor} if cursor else {})
+        answer = await client.get("/api/v1/executions", params=parameters)
+        answer.raise_for_status()
+        page = answer.json()
+        rows += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return rows
+
+
+async def _collect(client: httpx2.AsyncClient, outcome: Outcome) -> None:
+    rows = await _list(client)
+    found = {row["id"] for row in rows}
+    outcome.missing = [each for each in outcome.accepted if each not in found]
+    for row in rows:
+        outcome.statuses[str(row["status"])] += 1
+        outcome.attempts[int(str(row["attempt"]))] += 1
+        error = row["error"]
+        if isinstance(error, dict):
+            outcome.codes[str(error["code"])] += 1
