@@ -32,17 +32,16 @@ test-external: setup-dev ## run the journeys on PostgreSQL 15 and RabbitMQ, both
 check: setup-dev ## formatting, lint, types, layers, dependencies, tidiness
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy src tests tools
+	@$(BIN)/mypy src tests tools bench
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/deptry .
 	@$(BIN)/pytest -q tests/domain tests/test_tidy.py
 
-bench: setup ## measure throughput and latency (ARGS="--quick -o json")
-	@tools/when-present.sh src/attune/cli/commands/bench.py "The benchmark" ./attune bench $(ARGS)
+bench: setup-dev ## measure throughput and what it costs (ARGS="--transport rabbitmq --executions 5000")
+	@$(BIN)/python -m bench.throughput $(ARGS)
 
 chaos: setup-dev ## kill, cut and delay while work flows (SEED= MINUTES= TRANSPORT=postgres|rabbitmq)
-	@tools/when-present.sh tests/chaos/run.py "The chaos run" \
-		$(BIN)/python -m tests.chaos.run --seed "$(SEED)" --minutes "$(MINUTES)" --transport "$(TRANSPORT)" $(ARGS)
+	@$(BIN)/python -m tests.chaos.run --seed "$(SEED)" --minutes "$(MINUTES)" --transport "$(TRANSPORT)" $(ARGS)
 
 console: setup ## build the web console
 	@tools/when-present.sh console/package.json "The web console" $(MAKE) -C console build

@@ -3,10 +3,12 @@
 import asyncio
 import importlib.resources
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -17,18 +19,29 @@ from attune.domain.unplacing import Unplacing
 from attune.executor.service import Executor
 from attune.executor.sweeps import SweepSettings
 from attune.notifier.service import Notifier
+from attune.operations.access.bootstrap_admin import bootstrap_admin
+from attune.operations.access.create_token import TokenRequest, create_token
+from attune.operations.access.verify_key import verify_key
 from attune.operations.attend_workers import mark_worker_lost as record_worker_lost
 from attune.operations.check_invariants import CheckReport, check_invariants
+from attune.operations.install_pack import install_pack
 from attune.operations.unplace_executions import unplace_executions
+from attune.operations.write_audit import Actor
+from attune.packs.read import read_pack
+from attune.packs.store import stage
 from attune.runtime import clock
 from attune.runtime.failpoints import arm_from_environment
-from attune.runtime.home import Home, database_url
+from attune.runtime.home import Home, database_url, read_secret
+from attune.runtime.keys import load_or_create_key
 from attune.runtime.metrics import build_metrics
+from attune.runtime.passwords import hash_password
 from attune.runtime.settings import Settings, TransportKind
-from attune.runtime.supervise import Tasks, run_service
+from attune.runtime.supervise import Restart, Tasks, run_service
 from attune.sensor.service import SensorService
 from attune.storage import workers
+from attune.storage.access import identities
 from attune.storage.database import Database
+from attune.storage.migrate import pending_count
 from attune.transport.limits import Limits
 from attune.transport.postgres import PostgresOptions, PostgresTransport
 from attune.transport.protocol import Transport
@@ -40,10 +53,18 @@ from attune.transport.topology import (
     describe,
     worker_queues,
 )
+from attune.worker.service import WorkerParts, WorkerPlan, run_worker
+
+if TYPE_CHECKING:
+    from attune.api.parts import Check
 
 SERVICES = ("api", "executor", "worker", "sensor", "notifier")
 # asyncio's own loop starts subprocesses twice as fast as uvloop; everything else is faster on uvloop.
 ON_STOCK_LOOP = frozenset({"worker", "sensor"})
+
+ADMIN = "admin"
+CLI_TOKEN = "command line"  # noqa: S105  the token's name, not the token
+PASSWORD_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +132,7 @@ def open_transport(settings: Settings, database: Database, *, name: str) -> Tran
         return PostgresTransport(database, PostgresOptions(dispatch_ttl_seconds=ttl_seconds))
     from attune.transport.rabbitmq import RabbitOptions, RabbitTransport
 
-    async def on_returned_dispatch(message: Message) -> None:
+    async def on_returned_dispatch(message: Message) -> bool:
         """No queue took it: its worker is gone for good, so another one shall have the work."""
         async with database.transaction() as tx:
             why = Unplacing(
@@ -120,6 +141,7 @@ def open_transport(settings: Settings, database: Database, *, name: str) -> Tran
                 placements_max=settings.executor.placements_max,
             )
             await unplace_executions(tx, message.items, why=why)
+        return True
 
     options = RabbitOptions(
         url=settings.message_queue.full_url.reveal(),
@@ -182,6 +204,141 @@ async def _run_sensor(wiring: Wiring, tasks: Tasks) -> None:
 
 async def _run_notifier(wiring: Wiring, tasks: Tasks) -> None:
     await Notifier(name=wiring.name, transport=wiring.transport).run(tasks)
+
+
+async def _run_worker(wiring: Wiring, tasks: Tasks) -> None:
+    settings, home = wiring.settings, wiring.home
+    plan = WorkerPlan(
+        name=wiring.name,
+        home=home.root,
+        packs=home.packs,
+        scratch=home.run / "work" / wiring.name,
+        capacity=settings.worker.capacity,
+        heartbeat_seconds=settings.worker.heartbeat_interval,
+        shutdown_seconds=settings.worker.shutdown_timeout,
+        queue_ttl_ms=settings.message_queue.rabbitmq.worker_queue_ttl_ms,
+        dead_letters=settings.message_queue.rabbitmq.dead_letter.enabled,
+        version=__version__,
+        labels=settings.worker.labels,
+        api_url=f"http://{settings.api.host}:{settings.api.port}",
+        limits=limits_of(settings),
+        report_batch_max=settings.executor.batch_max,
+    )
+    metrics = build_metrics(version=__version__, service="worker")
+    tasks.start("transport", wiring.transport.run, restart=Restart())
+    await run_worker(
+        WorkerParts(plan=plan, database=wiring.database, transport=wiring.transport, metrics=metrics), tasks
+    )
+
+
+async def _run_api(wiring: Wiring, tasks: Tasks) -> None:
+    from attune.api.app import create_app, serve_api  # the web framework: only this service pays for its import
+    from attune.api.parts import ApiLimits, ApiParts
+
+    settings = wiring.settings
+    parts = ApiParts(
+        database=wiring.database,
+        metrics=build_metrics(version=__version__, service="api"),
+        version=__version__,
+        pack_store=wiring.home.packs,
+        limits=ApiLimits(
+            body_max_bytes=settings.api.body_max_bytes,
+            wait_max_seconds=settings.api.wait_max_seconds,
+            batch_max=settings.executor.batch_max,
+            refuse_above=settings.outbox.refuse_above,
+            accept_below=settings.outbox.accept_below,
+        ),
+        checks=_readiness_checks(wiring),
+    )
+    tasks.start("transport", wiring.transport.run, restart=Restart())
+    await wiring.transport.declare(())
+    await serve_api(create_app(parts), host=settings.api.host, port=settings.api.port, stop=tasks.stop)
+
+
+def _readiness_checks(wiring: Wiring) -> "dict[str, Check]":
+    from attune.api.parts import CheckResult
+
+    async def database() -> CheckResult:
+        async with wiring.database.reading() as tx:
+            await workers.count_active(tx)
+        return CheckResult(ok=True, detail="answers")
+
+    async def schema() -> CheckResult:
+        async with wiring.database.reading() as tx:
+            pending = await pending_count(tx.connection)
+        if pending:
+            return CheckResult(ok=False, detail=f"{pending} migrations are missing", cure="run `attune db migrate`")
+        return CheckResult(ok=True, detail="as this version wants it")
+
+    async def transport() -> CheckResult:
+        problems = wiring.transport.problems()
+        if problems:
+            cure = "look at `attune topology --verify`; `attune topology --repair` mends what can be mended"
+            return CheckResult(ok=False, detail="; ".join(problems), cure=cure)
+        return CheckResult(ok=True, detail=wiring.transport.name)
+
+    async def active_workers() -> CheckResult:
+        async with wiring.database.reading() as tx:
+            count = await workers.count_active(tx)
+        cure = "" if count else "start one with `attune serve worker`"
+        return CheckResult(ok=count > 0, detail=f"{count} active", cure=cure, required=False)
+
+    return {"database": database, "schema": schema, "transport": transport, "workers": active_workers}
+
+
+_RUN: Mapping[str, Callable[[Wiring, Tasks], Awaitable[None]]] = {
+    "api": _run_api,
+    "executor": _run_executor,
+    "worker": _run_worker,
+    "sensor": _run_sensor,
+    "notifier": _run_notifier,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bootstrap:
+    """What a first start made, to be shown or kept once."""
+
+    admin_password: str | None
+    cli_token: str | None
+
+
+async def bootstrap(settings: Settings, home: Path) -> Bootstrap:
+    """Check the key, make the first administrator, log the command line in, install the core pack."""
+    where = Home(home)
+    key = load_or_create_key(settings.security.key_file or where.key)
+    async with opened(settings, where, application="attune up", size=2) as database:
+        async with database.transaction() as tx:
+            await verify_key(tx, key)
+        made = await _make_admin(database, where)
+        await _install_core_pack(database, where)
+    return made
+
+
+async def _make_admin(database: Database, home: Home) -> Bootstrap:
+    password = secrets.token_urlsafe(PASSWORD_BYTES)
+    hashed = await asyncio.to_thread(hash_password, password)
+    async with database.transaction() as tx:
+        first = await bootstrap_admin(
+            tx, login=ADMIN, password_hash=hashed, token_name=CLI_TOKEN, by=Actor(name="attune up")
+        )
+        if first is not None:
+            return Bootstrap(admin_password=password, cli_token=first.token_secret)
+        # A first start may have ended between making the administrator and keeping the token.
+        admin = await identities.find_by_login(tx, ADMIN)
+        if admin is None or read_secret(home.cli_token) is not None:
+            return Bootstrap(admin_password=None, cli_token=None)
+        wanted = TokenRequest(identity=admin.id, name=CLI_TOKEN)
+        token = await create_token(tx, wanted, by=Actor(name="attune up"))
+        return Bootstrap(admin_password=None, cli_token=token.secret)
+
+
+async def _install_core_pack(database: Database, home: Home) -> None:
+    folder = core_pack()
+    staged = await asyncio.to_thread(stage, folder, home.packs)
+    reading = await asyncio.to_thread(read_pack, staged)
+    async with database.transaction() as tx:
+        await install_pack(tx, reading.definition, digest=reading.digest, source="core", by=Actor(name="attune up"))
 
 
 async def check(settings: Settings, home: Path) -> CheckReport:

@@ -22,6 +22,17 @@ FINISH_SECONDS = 240.0
 PAGE = 1000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillPlan:
+    """How much work flows, and how often each victim dies meanwhile."""
+
+    rounds: int
+    count: int
+    idempotent: bool
+    seed: int
+    victims: Sequence[str] = VICTIMS
+
+
 @dataclass(slots=True, kw_only=True)
 class Outcome:
     """What the clients, the database and the ledger say afterwards."""
@@ -50,21 +61,19 @@ def write_pack(folder: Path, ledger: Path, *, idempotent: bool) -> None:
     )
 
 
-async def run_kills(
-    platform: Platform, *, rounds: int, count: int, idempotent: bool, seed: int, victims: Sequence[str] = VICTIMS
-) -> Outcome:
-    """Let `count` executions flow while every victim is killed once a round."""
+async def run_kills(platform: Platform, plan: KillPlan) -> Outcome:
+    """Let executions flow while every victim is killed once a round."""
     ledger = Ledger(platform.home / "ledger.txt")
     ledger.create()
-    write_pack(platform.home / "chaos-pack", ledger.path, idempotent=idempotent)
+    write_pack(platform.home / "chaos-pack", ledger.path, idempotent=plan.idempotent)
     await platform.run("pack", "install", str(platform.home / "chaos-pack"))
     outcome = Outcome()
-    dice = random.Random(seed)
+    dice = random.Random(plan.seed)
     async with platform.client() as client:
         killed = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_keep_requesting(client, outcome, count=count, killed=killed))
-            tasks.create_task(_keep_killing(platform, outcome, rounds, victims, dice=dice, killed=killed))
+            tasks.create_task(_keep_requesting(client, outcome, count=plan.count, killed=killed))
+            tasks.create_task(_keep_killing(platform, outcome, plan, dice=dice, killed=killed))
         await until(lambda: _all_ended(client, outcome), seconds=FINISH_SECONDS)
         await _collect(client, outcome)
     outcome.doubled_starts = ledger.doubled_starts()
@@ -99,16 +108,10 @@ async def _request(client: httpx2.AsyncClient, outcome: Outcome, body: object, *
 
 
 async def _keep_killing(
-    platform: Platform,
-    outcome: Outcome,
-    rounds: int,
-    victims: Sequence[str],
-    *,
-    dice: random.Random,
-    killed: asyncio.Event,
+    platform: Platform, outcome: Outcome, plan: KillPlan, *, dice: random.Random, killed: asyncio.Event
 ) -> None:
-    for _ in range(rounds):
-        for victim in dice.sample(victims, len(victims)):
+    for _ in range(plan.rounds):
+        for victim in dice.sample(plan.victims, len(plan.victims)):
             before = await platform.processes()
             if await platform.kill(victim):
                 outcome.kills[victim] += 1

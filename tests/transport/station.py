@@ -20,7 +20,7 @@ from attune.transport.topology import EXECUTOR_QUEUES, Queue
 
 EVENTS = EXECUTOR_QUEUES[0]
 REQUESTS = EXECUTOR_QUEUES[2]
-DEADLINE_SECONDS = 8.0
+DEADLINE_SECONDS = 20.0
 
 # Small pauses, so that what takes minutes in production takes a second here.
 QUICK = Limits(batch_max=100, backoff_seconds=0.05, suspect_seconds=30.0, unknown_type_seconds=0.1)
@@ -88,6 +88,7 @@ def build_transport(
         url=broker_url,
         dispatch_ttl_seconds=dispatch_ttl_seconds,
         relay_overdue_seconds=1.0,
+        relay_claim_seconds=3.0,
         relay_interval_seconds=0.1,
         returned_seconds=0.2,
         watchdog_seconds=0.5,

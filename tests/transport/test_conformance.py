@@ -250,7 +250,7 @@ async def test_a_type_only_a_newer_version_knows_waits_for_it_and_is_parked_in_t
     known = frozenset({"event.created"})
     await here.announce([(1, 0)], type_=MessageType.POOL_CHANGED)
     await here.announce([(2, 0)])
-    async with here.consuming(EVENTS, leave_effect, replace(QUICK, deliveries_max=2), types=known):
+    async with here.consuming(EVENTS, leave_effect, replace(QUICK, deliveries_max=1), types=known):
         assert await wait_for_effects(here.database, 1) == [2]
         await wait_for_rows(here.database, "dead_letter", 1)
     async with here.database.reading() as tx:
@@ -313,7 +313,8 @@ async def test_consuming_goes_on_after_the_database_was_away(
     database: Database, database_url: str, broker_url: str, effect_table: None
 ) -> None:
     async with (
-        proxy_before(database_url) as proxy, station(proxy.redirect(database_url), broker_url) as there,
+        proxy_before(database_url) as proxy,
+        station(proxy.redirect(database_url), broker_url) as there,
         station(database_url, broker_url) as here,
         there.consuming(EVENTS, leave_effect) as tally,
     ):

@@ -3,11 +3,9 @@
 import difflib
 import importlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import click
-
-_SUGGESTIONS_MAX: Final = 3
 
 
 class LazyGroup(click.Group):
@@ -35,7 +33,7 @@ class LazyGroup(click.Group):
         """As click does it, but the names that come near are offered from the table, without importing anything."""
         name = args[0]
         if not name.startswith("-") and name not in self.list_commands(ctx):
-            near = difflib.get_close_matches(name, self.list_commands(ctx), n=_SUGGESTIONS_MAX)
-            hint = f" Did you mean {' or '.join(near)}?" if near else f" See `{ctx.command_path} --help`."
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" See `{ctx.command_path} --help`."
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)

@@ -52,6 +52,16 @@ class Home:
         return self.root / "run"
 
     @property
+    def packs(self) -> Path:
+        """The contents of installed packs, where workers find them."""
+        return self.data / "packs"
+
+    @property
+    def key(self) -> Path:
+        """What secrets at rest are sealed with, unless the settings name another file."""
+        return self.secrets / "master.key"
+
+    @property
     def database_password(self) -> Path:
         return self.secrets / "database_password"
 

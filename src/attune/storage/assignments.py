@@ -88,7 +88,7 @@ class Renewed:
 
 
 async def renew_many(tx: Tx, held: Sequence[Held], *, instance: UUID, lease_seconds: float) -> list[Renewed]:
-    """Renew exactly the leases listed; return everything the database holds for this instance.
+    """Renew exactly the leases listed; return everything the database holds for this instance, pinned work included.
 
     What was listed and is not in the answer is fenced.
     """
@@ -105,8 +105,8 @@ async def renew_many(tx: Tx, held: Sequence[Held], *, instance: UUID, lease_seco
             UNION ALL
             SELECT a.execution_id, a.attempt, a.lease, false, a.started_at IS NOT NULL
               FROM assignment a
-             WHERE a.worker_id = (SELECT id FROM worker WHERE instance = $4) AND a.worker_instance = $4
-               AND a.execution_id <> ALL($1)
+             WHERE a.worker_id = (SELECT id FROM worker WHERE instance = $4)
+               AND (a.worker_instance = $4 OR a.worker_instance IS NULL) AND a.execution_id <> ALL($1)
         )
         SELECT m.execution_id, m.attempt, m.lease, m.known, m.started, e.cancel_requested
           FROM mine m JOIN execution e ON e.id = m.execution_id

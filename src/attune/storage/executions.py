@@ -274,9 +274,10 @@ async def exists(tx: Tx, execution_id: int) -> bool:
     return bool(await tx.fetch_value("SELECT EXISTS (SELECT 1 FROM execution WHERE id = $1)", execution_id))
 
 
-async def list_native(tx: Tx, ids: Sequence[int]) -> list[int]:
-    """Which of these run inside the worker itself."""
-    return await tx.fetch_column("SELECT id FROM execution WHERE id = ANY($1) AND runner = 'native' ORDER BY id", ids)
+async def list_patient(tx: Tx, ids: Sequence[int]) -> dict[int, bool]:
+    """Which of these may wait on their worker for a slot: native ones, and pinned ones (True), which have to."""
+    rows = await tx.fetch("SELECT id, pinned FROM execution WHERE id = ANY($1) AND (runner = 'native' OR pinned)", ids)
+    return {row["id"]: row["pinned"] for row in rows}
 
 
 async def list_moved_by(tx: Tx, attempts: Sequence[tuple[int, int]], actor: str) -> set[tuple[int, int]]:

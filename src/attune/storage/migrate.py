@@ -14,7 +14,7 @@ import asyncpg
 
 from attune.domain.errors import Unavailable
 from attune.runtime.failpoints import failpoint
-from attune.storage.tx import PlainConnection
+from attune.storage.tx import Connection, PlainConnection
 
 # Any number will do, as long as every version uses the same.
 MIGRATION_LOCK = 4_127_835_601
@@ -87,7 +87,7 @@ def plan(applied: Sequence[tuple[int, str]], known: Sequence[Migration]) -> list
     return [migration for migration in known if migration.version not in done]
 
 
-async def pending_count(connection: PlainConnection) -> int:
+async def pending_count(connection: Connection) -> int:
     """How many migrations are still to be applied; raises if the database belongs to another version."""
     exists = await connection.fetchval("SELECT to_regclass('attune.schema_version') IS NOT NULL")
     return len(plan(await _applied(connection) if exists else [], migrations()))
@@ -107,7 +107,7 @@ async def _prepare_schema(connection: PlainConnection) -> None:
     )
 
 
-async def _applied(connection: PlainConnection) -> list[tuple[int, str]]:
+async def _applied(connection: Connection) -> list[tuple[int, str]]:
     rows = await connection.fetch("SELECT version, checksum FROM attune.schema_version ORDER BY version")
     return [(row["version"], row["checksum"]) for row in rows]
 

@@ -29,6 +29,8 @@ Handler = Callable[[Tx, Sequence[Message]], Awaitable[None]]
 RETRIES_MAX = 5
 RETRY_FIRST_SECONDS = 0.02
 RETRY_CEILING_SECONDS = 2.0
+# Before it is parked, a message of an unknown type may fail this many times as often.
+UNKNOWN_TYPE_FACTOR = 2
 # Of an error, a dead letter keeps this much.
 ERROR_CHARACTERS_MAX = 2000
 
@@ -127,7 +129,7 @@ class _Consumer:
         message = await self._source.take_suspect()
         if message is None:
             return
-        if message.deliveries > self._limits.deliveries_max:
+        if message.deliveries > self._deliveries_max(message):
             await self._park(message, Reason.LOST, "")
         else:
             await self._run_alone(message, counted=True)
@@ -203,11 +205,18 @@ class _Consumer:
             deliveries=deliveries,
             exc_info=None if unknown else error,
         )
-        if deliveries >= self._limits.deliveries_max:
+        if deliveries >= self._deliveries_max(message):
             await self._park(message, Reason.UNKNOWN_TYPE if unknown else Reason.FAILED, _say(error))
         else:
             first = self._limits.unknown_type_seconds if unknown else self._limits.backoff_seconds
-            await self._put_off(message, first * 2.0 ** min(deliveries - 1, DOUBLINGS_MAX), counted=counted)
+            # The jitter keeps an old replica from always being the first to look.
+            doubled = first * 2.0 ** min(deliveries - 1, DOUBLINGS_MAX)
+            await self._put_off(message, doubled * (1 + draw() / 2), counted=counted)
+
+    def _deliveries_max(self, message: Message) -> int:
+        """A type we do not know gets the time an upgrade takes: with the default limits about three quarters of an hour."""
+        known = message.type in self._types
+        return self._limits.deliveries_max * (1 if known else UNKNOWN_TYPE_FACTOR)
 
     async def _put_off(self, message: Message, delay_seconds: float, *, counted: bool) -> None:
         async with self._database.transaction() as tx:

@@ -29,6 +29,8 @@ class Stage(Enum):
     RUNNING = auto()
     # It has ended and is being reported; the lease is still renewed, the slot is free.
     ENDING = auto()
+    # Not in the table any more.
+    GONE = auto()
 
 
 _TAKES_SLOT: Final = frozenset({Stage.CLAIMING, Stage.UNSETTLED, Stage.RUNNING})
@@ -74,8 +76,9 @@ class Attempts:
         return self.capacity - sum(self._counts[stage] for stage in _TAKES_SLOT)
 
     @property
-    def buffer_free(self) -> int:
-        return self.buffer - self._counts[Stage.WAITING]
+    def waiting(self) -> int:
+        """Attempts that wait here for a slot."""
+        return self._counts[Stage.WAITING]
 
     def find(self, key: Item) -> Entry | None:
         return self._entries.get(key)
@@ -98,6 +101,7 @@ class Attempts:
         if self._entries.get(entry.key) is entry:
             del self._entries[entry.key]
             self._counts[entry.stage] -= 1
+            entry.stage = Stage.GONE
 
     def in_stage(self, stage: Stage) -> list[Entry]:
         """Oldest first."""

@@ -14,15 +14,16 @@ from attune.operations.start_executions import Claimant, Started, start_executio
 from attune.runtime.clock import draw, jittered_backoff
 from attune.runtime.failpoints import afailpoint
 from attune.storage import executions
-from attune.storage.assignments import Held
 from attune.storage.database import Database, may_work_later
 from attune.storage.tx import Commit, Tx
 from attune.worker.attempts import Attempts, Entry, Stage
 
 # At this share of the lease an attempt kills itself; the rest is the margin before anybody else may start it.
 USABLE_SHARE: Final = 2 / 3
-# One transaction claims at most this many.
+# One transaction claims at most this many; the rest waits for the next one.
 CLAIMED_MAX: Final = 500
+# Pinned work has to wait here for a slot. Beyond this many it is left to the heartbeat to name it again.
+PINNED_WAITING_MAX: Final = 1000
 RETRY_FIRST_SECONDS: Final = 0.05
 RETRY_CEILING_SECONDS: Final = 2.0
 
@@ -35,13 +36,21 @@ class _Batch:
     waiting: list[Entry] = field(default_factory=list)
     returned: list[Entry] = field(default_factory=list)
     started: dict[int, Started] = field(default_factory=dict)
+    # Whether claims that did not happen wait for another try, because no message will come back for them.
+    keeps: bool = False
 
 
 class Claims:
     """Everything that leads to a start goes through here, and through the table of attempts."""
 
     def __init__(
-        self, *, database: Database, attempts: Attempts, claimant: Claimant, begin: Callable[[Entry], None]
+        self,
+        *,
+        database: Database,
+        attempts: Attempts,
+        claimant: Claimant,
+        begin: Callable[[Entry], None],
+        slot_freed: asyncio.Event,
     ) -> None:
         self._database = database
         self._attempts = attempts
@@ -50,7 +59,7 @@ class Claims:
         self._actor = f"worker {claimant.name}"
         self._closed = False
         self._marked_full = False
-        self._wake = asyncio.Event()
+        self._wake = slot_freed
         self._log = structlog.get_logger()
 
     async def take_dispatches(self, tx: Tx, messages: Sequence[Message]) -> None:
@@ -64,8 +73,9 @@ class Claims:
             return
         batch = _Batch()
         tx.at_end(partial(self._act, batch, tx.began_at))
-        here = max(0, min(self._attempts.free, CLAIMED_MAX))
-        batch.claimed = [self._attempts.enter(item, Stage.CLAIMING) for item in new[:here]]
+        here = max(0, self._attempts.free)
+        batch.claimed = [self._attempts.enter(item, Stage.CLAIMING) for item in new[:here][:CLAIMED_MAX]]
+        batch.waiting = [self._attempts.enter(item, Stage.WAITING) for item in new[:here][CLAIMED_MAX:]]
         if len(new) > here:
             await self._let_wait_or_return(tx, batch, new[here:])
         await self._claim(tx, batch)
@@ -73,14 +83,14 @@ class Claims:
     def offer(self, items: Iterable[Item]) -> None:
         """Placed here according to the database, and no message came: as good as a dispatch."""
         for item in sorted(items):
-            if not self._closed and item not in self._attempts and self._attempts.free + self._attempts.buffer_free > 0:
+            room = self._attempts.free + self._attempts.buffer - self._attempts.waiting
+            if not self._closed and item not in self._attempts and room > 0:
                 self._attempts.enter(item, Stage.WAITING)
         self.wake()
 
     def wake(self) -> None:
         """A slot may be free, or a claim unsettled."""
-        if self._marked_full or not self._closed:
-            self._wake.set()
+        self._wake.set()
 
     def close(self) -> None:
         """Claim nothing more; what waits is left to the hand-back."""
@@ -138,15 +148,15 @@ class Claims:
 
     async def _let_wait_or_return(self, tx: Tx, batch: _Batch, items: Sequence[Item]) -> None:
         """Short native actions may wait here for a moment; everything else finds a slot sooner elsewhere."""
-        native = set(await executions.list_native(tx, [item[0] for item in items]))
-        room = self._attempts.buffer_free
+        patient = await executions.list_patient(tx, [item[0] for item in items])
         for item in items:
             if item in self._attempts:
                 continue
-            if item[0] in native and len(batch.waiting) < room:
-                batch.waiting.append(self._attempts.enter(item, Stage.WAITING))
-            else:
+            pinned = patient.get(item[0])
+            if pinned is None or self._attempts.waiting >= (PINNED_WAITING_MAX if pinned else self._attempts.buffer):
                 batch.returned.append(self._attempts.enter(item, Stage.RETURNING))
+            else:
+                batch.waiting.append(self._attempts.enter(item, Stage.WAITING))
         if batch.returned:
             returned = [entry.key for entry in batch.returned]
             await hand_back_full(tx, returned, instance=self._claimant.instance, actor=self._actor)
@@ -164,7 +174,9 @@ class Claims:
         """The transaction is over: begin what is ours, forget what is not."""
         for entry in batch.claimed:
             started = batch.started.get(entry.key[0])
-            if started is None or commit is Commit.ROLLED_BACK:
+            if commit is Commit.ROLLED_BACK and batch.keeps and not self._closed:
+                self._attempts.move(entry, Stage.WAITING)
+            elif commit is Commit.ROLLED_BACK or started is None:
                 self._attempts.drop(entry)
             elif commit is Commit.DONE:
                 self._run(entry, started, began_at)
@@ -184,11 +196,12 @@ class Claims:
 
     async def _claim_waiting(self) -> None:
         while entries := self._attempts.in_stage(Stage.WAITING)[: max(0, min(self._attempts.free, CLAIMED_MAX))]:
-            batch = _Batch(claimed=entries)
-            for entry in entries:
-                self._attempts.move(entry, Stage.CLAIMING)
             async with self._database.transaction() as tx:
+                # Some may have been dropped while this waited for a connection.
+                batch = _Batch(claimed=[entry for entry in entries if entry.stage is Stage.WAITING], keeps=True)
                 tx.at_end(partial(self._act, batch, tx.began_at))
+                for entry in batch.claimed:
+                    self._attempts.move(entry, Stage.CLAIMING)
                 await self._claim(tx, batch)
 
     async def _clear_mark(self) -> None:
@@ -202,12 +215,3 @@ class Claims:
         except BaseException:
             self._marked_full = True
             raise
-
-
-def usable_seconds(lease_seconds: float) -> float:
-    """How long after asking for a lease something may run under it."""
-    return lease_seconds * USABLE_SHARE
-
-
-def held_by(entries: Iterable[Entry]) -> list[Held]:
-    return [entry.held for entry in entries]

@@ -22,9 +22,7 @@ def probe_guards() -> tuple[str, ...]:
         return ()
     chain = (setpriv, *_GUARDS)
     try:
-        done = subprocess.run(  # noqa: S603
-            [*chain, "/bin/true"], check=False, capture_output=True, timeout=_PROBE_SECONDS, env={}
-        )
+        done = subprocess.run([*chain, "/bin/true"], check=False, capture_output=True, timeout=_PROBE_SECONDS, env={})
     except (OSError, subprocess.TimeoutExpired):
         return ()
     return chain if done.returncode == 0 else ()

@@ -91,7 +91,7 @@ class Performer:
             return await runner.run(attempt, output)
         except TooLate:
             return stopped(attempt, StopReason.LEASE_LOST)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  one attempt's trouble must not end the others
             self._log.exception("attempt.crashed", execution_id=work.execution_id, attempt=work.attempt)
             return failed(attempt, "internal_error", f"the worker failed to run it: {type(error).__name__}: {error}")
         finally:

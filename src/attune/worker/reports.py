@@ -65,8 +65,10 @@ class Reports:
         while monotonic() < deadline:
             try:
                 await self._outputs.submit(item)
-            except (Overloaded, *RETRYABLE) as error:
-                item = replace(item, again=not isinstance(error, Overloaded))
+            except Overloaded:
+                pass
+            except RETRYABLE:
+                item = replace(item, again=True)
             else:
                 return
             failures += 1
@@ -74,9 +76,7 @@ class Reports:
 
     async def finish(self, held: Held, ending: Ending, chunks: Sequence[Chunk]) -> bool:
         """Report an ending with the last of its output; False if the attempt was no longer this worker's."""
-        item = _End(
-            report=Report(held=held, worker_id=self._claimant.worker_id, ending=ending), chunks=tuple(chunks)
-        )
+        item = _End(report=Report(held=held, worker_id=self._claimant.worker_id, ending=ending), chunks=tuple(chunks))
         deadline = monotonic() + REPORT_SECONDS_MAX
         failures = 0
         while monotonic() < deadline:
@@ -129,9 +129,7 @@ def _key(item: _End) -> tuple[int, int]:
 async def _store(tx: Tx, chunks: Sequence[Chunk], *, again: bool) -> None:
     if again and chunks:
         written = await execution_logs.list_written(tx, chunks)
-        chunks = [
-            chunk for chunk in chunks if (chunk.held.execution_id, chunk.held.attempt, chunk.seq) not in written
-        ]
+        chunks = [chunk for chunk in chunks if (chunk.held.execution_id, chunk.held.attempt, chunk.seq) not in written]
     if chunks:
         await execution_logs.insert_many(tx, chunks)
 

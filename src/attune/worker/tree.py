@@ -10,6 +10,7 @@ from attune.worker.runners.protocol import AT_ONCE, StopReason
 
 # How long the streams of an ended script may stay open before somebody it left behind is looked for.
 STREAMS_SECONDS: Final = 0.25
+_LOOK_SECONDS: Final = 0.02
 
 
 class Tree:
@@ -39,7 +40,7 @@ class Tree:
     def kill(self) -> None:
         signal_all(self._find(), signal.SIGKILL)
 
-    async def see_off(self, readers: "asyncio.Future[object]") -> None:
+    async def see_off(self, readers: "asyncio.Future[tuple[None, None, None]]") -> None:
         """The first process has ended: end whatever it left behind, so that the streams end too."""
         if self._stopped and self._killing is not None and self._others():
             # Some of it may still be using its time to end in order.
@@ -58,8 +59,9 @@ class Tree:
     async def _wait_for_grace(self) -> None:
         assert self._killing is not None  # noqa: S101  the caller has looked
         loop = asyncio.get_running_loop()
-        while loop.time() < self._killing.when() and self._others():
-            await asyncio.sleep(0.02)
+        # Nothing tells when a process that is no child of ours ends.
+        while loop.time() < self._killing.when() and self._others():  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def _find(self) -> set[int]:
         return find_tree(self._root, self._marker, root_ended=self._process.returncode is not None)

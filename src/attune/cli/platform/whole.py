@@ -108,7 +108,6 @@ class Platform:
 
     async def _bootstrap(self) -> str | None:
         """Bring the database to this version and log the command line in; a new administrator's password."""
-        from attune import compose
         from attune.storage.migrate import migrate
 
         home = self._plan.home
@@ -116,6 +115,8 @@ class Platform:
         with database_errors(url):
             applied = await migrate(url)
             self._log.info("database.migrated", applied=len(applied))
+            from attune import compose
+
             made = await compose.bootstrap(self._settings, home.root)
         if made.cli_token is not None:
             keep_secret(home.cli_token, made.cli_token)

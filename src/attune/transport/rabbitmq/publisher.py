@@ -100,6 +100,10 @@ class Publisher:
                     await self._exchanges[exchange].publish(self._letter(message), routing_key=message.topic)
         except PublishError:
             return Outcome.RETURNED
+        except TimeoutError:
+            # Whatever is on the other side, it takes nothing: better no connection than one that claims for nothing.
+            self.link.lose()
+            return Outcome.FAILED
         except (KeyError, DeliveryError, *BROKER_ERRORS) as error:
             self._log.info("publish.failed", message_id=message.id, topic=message.topic, error=repr(error))
             return Outcome.FAILED

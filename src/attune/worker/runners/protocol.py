@@ -95,9 +95,7 @@ def succeeded(result: Json, *, exit_code: int | None = None) -> Ending:
     return Ending(outcome=Outcome.SUCCEEDED, result=result, exit_code=exit_code)
 
 
-def failed(
-    attempt: Attempt, code: str, message: str, *, result: Json = None, exit_code: int | None = None
-) -> Ending:
+def failed(attempt: Attempt, code: str, message: str, *, result: Json = None, exit_code: int | None = None) -> Ending:
     failure = Failure(code=code, message=message, by=f"worker {attempt.worker}")
     return Ending(outcome=Outcome.FAILED, result=result, failure=failure, exit_code=exit_code)
 

@@ -284,10 +284,16 @@ def _write_private(path: Path, content: bytes) -> Path:
 
 async def _remove(directory: Path) -> None:
     """Most directories hold at most our own files; what a script left may be large, so a thread removes it."""
+    if not _remove_if_small(directory):
+        await asyncio.shield(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
+
+
+def _remove_if_small(directory: Path) -> bool:
     for name in ("command", "parameters", OUTPUT_FILE):
         with contextlib.suppress(OSError):
             (directory / name).unlink()
     try:
         directory.rmdir()
     except OSError:
-        await asyncio.shield(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
+        return False
+    return True

@@ -1,0 +1,57 @@
+"""The living parts of one API process, shared by all requests."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Self
+
+from attune.api.acceptance import Door, Pressure
+from attune.api.auth import Authenticator, LoginThrottle
+from attune.api.parts import ApiParts
+from attune.api.readiness import Readiness
+from attune.api.waiting import Completions
+from attune.runtime.clock import monotonic
+from attune.runtime.passwords import Passwords
+from attune.runtime.supervise import Restart, Tasks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What routes work with."""
+
+    parts: ApiParts
+    authenticator: Authenticator
+    throttle: LoginThrottle
+    passwords: Passwords
+    door: Door
+    pressure: Pressure
+    completions: Completions
+    readiness: Readiness
+
+    @classmethod
+    def build(cls, parts: ApiParts) -> Self:
+        """Make them; nothing runs yet."""
+        return cls(
+            parts=parts,
+            authenticator=Authenticator(parts.database),
+            throttle=LoginThrottle(monotonic),
+            passwords=Passwords(),
+            door=Door(parts.database, batch_max=parts.limits.batch_max),
+            pressure=Pressure(parts.database, parts.metrics, parts.limits),
+            completions=Completions(parts.database),
+            readiness=Readiness(parts.checks),
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run what goes on between requests, and end it in good order."""
+        async with Tasks() as tasks:
+            tasks.start("completions", self.completions.watch, restart=Restart())
+            tasks.start("pressure", self.pressure.watch, restart=Restart())
+            try:
+                yield
+            finally:
+                self.completions.close()
+                await asyncio.shield(self.door.close())
+                self.passwords.close()

@@ -1,0 +1,71 @@
+"""A small process that outlives a killed worker just long enough to end what the worker's scripts left running.
+
+The kernel ends a script's first process together with the worker, but not that one's children. The guardian holds
+the other end of a pipe: when the worker is gone, however it went, the pipe ends and everything marked is killed.
+"""
+
+import asyncio
+import contextlib
+import os
+from typing import Final
+
+from attune.worker.processes import MARKER_VARIABLE, Children
+
+# Several rounds, because a process may be forking while it is being looked for.
+_SCRIPT: Final = r"""
+trap '' TERM INT HUP
+read -r _
+for round in 1 2 3 4 5; do
+  for file in /proc/[0-9]*/environ; do
+    if tr '\000' '\n' < "$file" 2>/dev/null | grep -q -F -- "$1"; then
+      pid=${file#/proc/}
+      kill -KILL "${pid%/environ}" 2>/dev/null
+    fi
+  done
+done
+"""
+
+
+class Guardian:
+    """The guardian of one worker process."""
+
+    def __init__(self, prefix: str, children: Children) -> None:
+        self._prefix = prefix
+        self._children = children
+        self._process: asyncio.subprocess.Process | None = None
+        self._pipe = -1
+
+    async def start(self) -> None:
+        # Python's pipes are not inherited by other children, so only the worker's end keeps it open.
+        reading, self._pipe = os.pipe()
+        self._children.starting += 1
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                "/bin/sh",
+                "-c",
+                _SCRIPT,
+                "attune-guardian",
+                f"{MARKER_VARIABLE}={self._prefix}",
+                stdin=reading,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+                # Like every process of an installation it says whose it is.
+                env={"PATH": "/usr/bin:/bin", "LANG": "C", "ATTUNE_HOME": os.environ.get("ATTUNE_HOME", "")},
+            )
+            self._children.own.add(self._process.pid)
+        finally:
+            self._children.starting -= 1
+            os.close(reading)
+
+    async def stop(self) -> None:
+        """The worker ends in good order and has nothing running."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+        self._children.own.discard(self._process.pid)
+        os.close(self._pipe)
+        self._process = None

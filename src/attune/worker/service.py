@@ -1,0 +1,303 @@
+"""The life of a worker: it registers, consumes, runs, drains and leaves."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+from uuid import UUID
+
+import structlog
+
+from attune.domain.definitions import Isolation
+from attune.domain.definitions import Runner as RunnerName
+from attune.domain.messages import Item, Message, MessageType
+from attune.domain.placement import NATIVE_BUFFER
+from attune.operations.attend_workers import begin_drain, hand_back_unstarted, leave, register_worker
+from attune.operations.start_executions import Claimant
+from attune.runtime.clock import draw, jittered_backoff, monotonic, new_uuid
+from attune.runtime.metrics import Metrics
+from attune.runtime.supervise import Tasks
+from attune.storage.database import Database, may_work_later
+from attune.storage.own_connection import OwnConnection
+from attune.storage.tx import Tx
+from attune.storage.workers import Registration
+from attune.transport.consume import Handler, consume
+from attune.transport.limits import Limits
+from attune.transport.protocol import Transport
+from attune.transport.topology import Queue, worker_queues
+from attune.worker.attempts import Attempts
+from attune.worker.claims import Claims
+from attune.worker.guardian import Guardian
+from attune.worker.heartbeat import Heartbeat
+from attune.worker.launch import probe_guards, watch_children_by_descriptor
+from attune.worker.perform import Performer
+from attune.worker.processes import Children, Marking, become_subreaper, end_all, find_marked
+from attune.worker.reports import Reports
+from attune.worker.runners.native import NativeRunner
+from attune.worker.runners.protocol import Runner, StopReason
+from attune.worker.runners.shell import ShellPlan, ShellRunner
+
+T = TypeVar("T")
+
+# A lease lasts this many heartbeats.
+LEASE_INTERVALS: Final = 3
+# Between TERM and KILL.
+GRACE_SECONDS: Final = 5.0
+# How long each step of stopping insists on a database that does not answer.
+STEP_SECONDS_MAX: Final = 5.0
+# After the grace, for the last reports.
+LAST_REPORTS_SECONDS: Final = 10.0
+# One transaction reports at most this many endings.
+REPORTED_MAX: Final = 500
+# How often dead orphans are taken leave of.
+REAP_SECONDS: Final = 5.0
+# Each pass hands back hundreds; more passes than this means that something keeps placing on a draining worker.
+HAND_BACK_PASSES_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPlan:
+    """What one worker is to be."""
+
+    name: str
+    home: Path
+    packs: Path
+    scratch: Path
+    capacity: int
+    heartbeat_seconds: float
+    shutdown_seconds: float
+    queue_ttl_ms: int
+    version: str
+    dead_letters: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict)
+    api_url: str | None = None
+    grace_seconds: float = GRACE_SECONDS
+    limits: Limits = field(default_factory=Limits)
+    report_batch_max: int = REPORTED_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerParts:
+    """What a worker stands on; whoever builds them closes them."""
+
+    plan: WorkerPlan
+    database: Database
+    transport: Transport
+    metrics: Metrics
+
+
+async def run_worker(parts: WorkerParts, tasks: Tasks) -> None:
+    """Work until told to stop, then leave in good order. Runs on the stock loop of the main thread."""
+    worker = await start_worker(parts, tasks)
+    try:
+        await tasks.stop.wait()
+        await worker.drain()
+    finally:
+        await worker.end()
+
+
+async def start_worker(parts: WorkerParts, tasks: Tasks) -> "Worker":
+    """Clear what an earlier start left, register, declare the queues, and begin to consume."""
+    plan = parts.plan
+    marking = Marking(home=plan.home, worker=plan.name, instance=new_uuid())
+    await prepare_machine(plan, marking)
+    async with parts.database.transaction() as tx:
+        worker_id = await register_worker(tx, _registration(plan, marking.instance))
+    claimant = Claimant(
+        worker_id=worker_id,
+        name=plan.name,
+        instance=marking.instance,
+        lease_seconds=plan.heartbeat_seconds * LEASE_INTERVALS,
+    )
+    worker = Worker(parts, marking, claimant)
+    await worker.start(tasks)
+    return worker
+
+
+async def prepare_machine(plan: WorkerPlan, marking: Marking) -> None:
+    """End processes and remove files that an earlier start of this worker left behind."""
+    watch_children_by_descriptor()
+    become_subreaper()
+    log = structlog.get_logger()
+    if left := find_marked(marking.worker_prefix):
+        log.warning("worker.leftovers_killed", processes=len(left))
+        if not await end_all(lambda: find_marked(marking.worker_prefix)):
+            log.error("worker.leftovers_survive", pids=sorted(find_marked(marking.worker_prefix)))
+    await asyncio.to_thread(shutil.rmtree, plan.scratch, ignore_errors=True)
+    plan.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+    plan.scratch.chmod(0o700)
+
+
+def _registration(plan: WorkerPlan, instance: UUID) -> Registration:
+    return Registration(
+        name=plan.name,
+        instance=instance,
+        runtimes=[RunnerName.NATIVE, RunnerName.SHELL],
+        labels=dict(plan.labels),
+        capacity=plan.capacity,
+        # Said honestly: actions run under the worker's own account.
+        isolation=Isolation.NONE,
+        heartbeat_interval=plan.heartbeat_seconds,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        version=plan.version,
+    )
+
+
+class Worker:
+    """A registered worker and its parts."""
+
+    def __init__(self, parts: WorkerParts, marking: Marking, claimant: Claimant) -> None:
+        plan = parts.plan
+        self._parts = parts
+        self._claimant = claimant
+        self._children = Children()
+        self._guardian = Guardian(marking.prefix, self._children)
+        self._connection = OwnConnection(parts.database, application=f"attune-worker-{plan.name}-heartbeat"[:63])
+        self._log = structlog.get_logger().bind(worker=plan.name, worker_id=claimant.worker_id)
+        self.attempts = Attempts(capacity=plan.capacity, buffer=int(plan.capacity * NATIVE_BUFFER))
+        slot_freed = asyncio.Event()
+        self.performer = Performer(
+            worker=plan.name,
+            attempts=self.attempts,
+            runners=self._runners(marking),
+            reports=Reports(parts.database, claimant, batch_max=plan.report_batch_max),
+            metrics=parts.metrics,
+            slot_freed=slot_freed.set,
+        )
+        self.claims = Claims(
+            database=parts.database,
+            attempts=self.attempts,
+            claimant=claimant,
+            begin=self.performer.begin,
+            slot_freed=slot_freed,
+        )
+        self.heartbeat = Heartbeat(
+            connection=self._connection,
+            attempts=self.attempts,
+            claims=self.claims,
+            claimant=claimant,
+            interval_seconds=plan.heartbeat_seconds,
+            metrics=parts.metrics,
+        )
+        self._dispatches: asyncio.Task[None] | None = None
+
+    def _runners(self, marking: Marking) -> dict[str, Runner]:
+        plan = self._parts.plan
+        guards = probe_guards()
+        if not guards:
+            self._log.warning("worker.unguarded", cure="install util-linux, so that scripts end with their worker")
+        shell = ShellRunner(
+            ShellPlan(
+                packs=plan.packs,
+                scratch=plan.scratch,
+                marking=marking,
+                children=self._children,
+                guards=guards,
+                grace_seconds=plan.grace_seconds,
+                api_url=plan.api_url,
+            )
+        )
+        return {RunnerName.NATIVE: NativeRunner(), RunnerName.SHELL: shell}
+
+    async def start(self, tasks: Tasks) -> None:
+        plan, transport = self._parts.plan, self._parts.transport
+        await self._guardian.start()
+        queues = worker_queues(self._claimant.worker_id, ttl_ms=plan.queue_ttl_ms, dead_letters=plan.dead_letters)
+        await transport.declare(queues)
+        self._log.info("infrastructure setup", queues=[queue.name for queue in queues])
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, self.heartbeat.continue_after_pause)
+        tasks.start("heartbeat", self.heartbeat.beat_for_ever)
+        tasks.start("lease clocks", self.heartbeat.watch_clocks)
+        tasks.start("claims", self.claims.tend)
+        tasks.start("orphans", self._reap_for_ever)
+        self._dispatches = tasks.start("dispatches", lambda: self._consume(queues[0], self.claims.take_dispatches))
+        tasks.start("cancels", lambda: self._consume(queues[1], self.take_control))
+        self._log.info("worker.started", instance=str(self._claimant.instance), capacity=plan.capacity)
+
+    async def take_control(self, _tx: Tx, messages: Sequence[Message]) -> None:
+        """Cancels, and pings, which a heartbeat answers."""
+        for message in messages:
+            if message.type == MessageType.WORKER_PINGED:
+                self.heartbeat.beat_now()
+            elif message.type == MessageType.EXECUTION_CANCEL_REQUESTED:
+                for item in message.items:
+                    self.cancel(item)
+
+    def cancel(self, item: Item) -> None:
+        """End an attempt; one that is being claimed ends as soon as it begins."""
+        if entry := self.attempts.find(item):
+            entry.stop.request(StopReason.CANCELLED)
+
+    async def drain(self) -> None:
+        """Take nothing more, give back what was not started, and wait for what runs as long as allowed."""
+        plan, instance = self._parts.plan, self._claimant.instance
+        self._log.info("worker.draining", running=len(self.attempts))
+        self.claims.close()
+        await self._insist("drain", lambda tx: begin_drain(tx, instance=instance))
+        if self._dispatches is not None:
+            self._dispatches.cancel()
+            await asyncio.wait([self._dispatches])
+        await self._try("settle", self.claims.settle)
+        await self._hand_back()
+        if not await self.performer.wait(plan.shutdown_seconds):
+            for entry in self.attempts.leased():
+                entry.stop.request(StopReason.SHUTDOWN)
+            await self.performer.wait(plan.grace_seconds + LAST_REPORTS_SECONDS)
+        # Again, for a placement that was under way when the drain began.
+        await self._hand_back()
+        await self._insist("leave", lambda tx: leave(tx, instance=instance))
+        self._log.info("worker.left")
+
+    async def end(self) -> None:
+        """Leave nothing running, in whatever order the worker ends."""
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGCONT)
+        self.performer.abandon()
+        await self.performer.wait(GRACE_SECONDS)
+        self._connection.cut()
+        await self._guardian.stop()
+
+    async def _consume(self, queue: Queue, handler: Handler) -> None:
+        limits = self._parts.plan.limits
+        async with self._parts.transport.consume(queue, limits) as source:
+            self._log.info("consumer started", queue=queue.name)
+            await consume(self._parts.database, source, handler, limits)
+
+    async def _reap_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(REAP_SECONDS)
+            self._children.reap()
+
+    async def _hand_back(self) -> None:
+        """In as many passes as it takes."""
+        instance, actor = self._claimant.instance, f"worker {self._claimant.name}"
+        for _ in range(HAND_BACK_PASSES_MAX):
+            if not await self._insist("hand back", lambda tx: hand_back_unstarted(tx, instance=instance, actor=actor)):
+                return
+
+    async def _insist(self, step: str, operation: Callable[[Tx], Awaitable[int | None]]) -> int:
+        async def run() -> int:
+            async with self._parts.database.transaction() as tx:
+                return await operation(tx) or 0
+
+        return await self._try(step, run) or 0
+
+    async def _try(self, step: str, run: Callable[[], Awaitable[T]]) -> T | None:
+        """A stopping worker does not wait for ever; the sweeps mend what it could not say."""
+        deadline = monotonic() + STEP_SECONDS_MAX
+        failures = 0
+        while True:
+            try:
+                async with asyncio.timeout(STEP_SECONDS_MAX):
+                    return await run()
+            except Exception as error:  # noqa: BLE001  nothing may keep a worker from stopping
+                failures += 1
+                if not may_work_later(error) or monotonic() > deadline:
+                    self._log.exception("worker.stop_step_failed", step=step)
+                    return None
+            await asyncio.sleep(jittered_backoff(failures, first_seconds=0.05, ceiling_seconds=1.0, drawn=draw()))
