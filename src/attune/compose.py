@@ -140,8 +140,9 @@ def open_transport(settings: Settings, database: Database, *, name: str) -> Tran
                 reason="the worker's queue does not exist",
                 placements_max=settings.executor.placements_max,
             )
-            await unplace_executions(tx, message.items, why=why)
-        return True
+            moved = await unplace_executions(tx, message.items, why=why)
+        # What stayed is pinned or over; for it the message waits until its TTL.
+        return len(moved) == len(message.items)
 
     options = RabbitOptions(
         url=settings.message_queue.full_url.reveal(),
@@ -232,8 +233,9 @@ async def _run_worker(wiring: Wiring, tasks: Tasks) -> None:
 
 
 async def _run_api(wiring: Wiring, tasks: Tasks) -> None:
-    from attune.api.app import create_app, serve_api  # the web framework: only this service pays for its import
+    from attune.api.app import create_app  # the web framework: only this service pays for its import
     from attune.api.parts import ApiLimits, ApiParts
+    from attune.api.serve import serve_api
 
     settings = wiring.settings
     parts = ApiParts(

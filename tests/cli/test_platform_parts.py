@@ -267,7 +267,7 @@ def test_only_marked_processes_of_this_home_are_found(place: Home, sleepers: lis
     sleepers += [subprocess.Popen(sleeper, env=each) for each in (unmarked, elsewhere, marked)]
     wait_for(lambda: len(find_marked(place)) == 1, what="one is found")
     assert [each.pid for each in find_marked(place)] == [sleepers[-1].pid]
-    assert end(find_marked(place), grace_seconds=10) == []
+    assert end(find_marked(place), ask=find_marked(place), grace_seconds=10) == []
     assert sleepers[-1].wait() == -signal.SIGTERM
     assert sleepers[0].poll() is None, "a shell that happens to have ATTUNE_HOME set is left alone"
 

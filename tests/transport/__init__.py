@@ -1,0 +1,1 @@
+"""Getting messages from a commit to their handler, on each transport."""

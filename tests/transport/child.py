@@ -12,6 +12,7 @@ from dataclasses import replace
 import aio_pika
 
 from attune.domain.messages import Message, MessageType
+from attune.runtime.failpoints import arm_from_environment
 from attune.storage.database import Database
 from attune.storage.tx import Tx
 from attune.transport import codec
@@ -47,6 +48,13 @@ async def consume_until_killed(database_url: str, broker_url: str, *, fragile: b
         here.consuming(EVENTS, die_of_poison if fragile else hold, limits),
     ):
         say("ready")
+        await asyncio.Event().wait()
+
+
+async def work_until_killed(database_url: str, broker_url: str) -> None:
+    """Relay what is in the outbox and handle it, a few at a time, so that every step comes up often."""
+    limits = replace(QUICK, batch_max=3)
+    async with station(database_url, broker_url) as here, here.consuming(EVENTS, leave_effect, limits):
         await asyncio.Event().wait()
 
 
@@ -102,6 +110,9 @@ async def main(role: str, database_url: str, broker_url: str) -> None:
             await consume_until_killed(database_url, broker_url, fragile=False)
         case "fragile":
             await consume_until_killed(database_url, broker_url, fragile=True)
+        case "work":
+            arm_from_environment(os.environ)
+            await work_until_killed(database_url, broker_url)
         case "outbox":
             await publish_with_outbox(database_url, broker_url)
         case "after-commit":

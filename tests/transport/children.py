@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from attune.runtime.failpoints import VARIABLE
+
 ROOT = Path(__file__).parents[2]
 SAY_SECONDS = 20.0
 
 
 @asynccontextmanager
-async def child(role: str, database_url: str, broker_url: str) -> AsyncIterator[Process]:
+async def child(role: str, database_url: str, broker_url: str, *, failpoints: str = "") -> AsyncIterator[Process]:
     """A process in this role, killed at the end of the block if it still lives."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.transport.child", role, database_url, broker_url, cwd=ROOT, stdout=PIPE
+        *(sys.executable, "-m", "tests.transport.child", role, database_url, broker_url),
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: failpoints},
+        stdout=PIPE,
     )
     try:
         yield process

@@ -296,7 +296,7 @@ async def announce_through_trouble(here: Station, items: Sequence[tuple[int, int
         while True:
             try:
                 return await here.announce(items)
-            except (OSError, Exception):  # noqa: BLE001  a cut connection may show as anything
+            except Exception:  # noqa: BLE001  a cut connection may show as anything
                 await asyncio.sleep(0.05)
 
 

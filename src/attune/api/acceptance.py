@@ -6,7 +6,7 @@ from typing import Final
 
 from attune.api.parts import ApiLimits
 from attune.domain.errors import AttuneError, Unavailable
-from attune.operations.accept_executions import Acceptance, Outcome, Submission, accept_executions
+from attune.operations.accept_executions import Acceptance, Submission, accept_executions
 from attune.runtime.batching import Batcher
 from attune.runtime.metrics import Metrics
 from attune.storage import outbox
@@ -41,7 +41,7 @@ class Door:
         """Finish what was taken, take nothing more."""
         await self._batcher.close()
 
-    async def _accept(self, submissions: Sequence[Submission]) -> list[Outcome]:
+    async def _accept(self, submissions: Sequence[Submission]) -> list[Acceptance | AttuneError]:
         try:
             async with self._database.transaction() as tx:
                 return await accept_executions(tx, submissions)

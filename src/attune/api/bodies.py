@@ -1,7 +1,6 @@
 """Request bodies: read up to a limit, decoded strictly, with every mistake named by its place."""
 
 import re
-from functools import lru_cache
 from typing import Final, TypeVar
 
 import msgspec
@@ -9,7 +8,7 @@ import msgspec
 from attune.api.errors import AnyRequest, BadRequest, TooLarge, WrongMediaType
 from attune.domain.errors import FieldError, Invalid
 from attune.domain.json_schema import find_document_errors
-from attune.domain.json_values import DEPTH_MAX, Json, find_unstorable, join_pointer
+from attune.domain.json_values import DEPTH_MAX, find_unstorable, join_pointer
 
 T = TypeVar("T")
 
@@ -99,15 +98,12 @@ def _reason(error: Exception) -> str:
 def _explain_shape(body: bytes, shape: type[T], error: msgspec.ValidationError) -> Invalid:
     """The decoder stops at the first mistake; the schema finds all of them."""
     document = msgspec.json.decode(body)
-    fields = find_unstorable(document, bytes_max=len(body) * 2) or find_document_errors(_schema_of(shape), document)
+    fields = find_unstorable(document, bytes_max=len(body) * 2) or find_document_errors(
+        msgspec.json.schema(shape), document
+    )
     fields = fields or [_first_mistake(error)]
     more = f" (and {len(fields) - 1} more)" if len(fields) > 1 else ""
     return Invalid(f"the body is wrong: {_sentence(fields[0])}{more}", code="bad_body", fields=fields)
-
-
-@lru_cache(maxsize=256)
-def _schema_of(shape: type[T]) -> dict[str, Json]:
-    return msgspec.json.schema(shape)
 
 
 def _sentence(field: FieldError) -> str:

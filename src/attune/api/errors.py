@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -130,7 +131,11 @@ def answer_error(request: AnyRequest, error: Exception) -> Response[bytes]:
     if known is None:
         log = structlog.get_logger()
         log.error(
-            "api.failed", request_id=request_id_of(request), method=request.method, path=request.url.path, exc_info=error
+            "api.failed",
+            request_id=request_id_of(request),
+            method=request.method,
+            path=request.url.path,
+            exc_info=error,
         )
         known = AttuneError("something went wrong; the log has the details under this request id", code="internal")
     status = _status_of(known, error)
@@ -150,7 +155,7 @@ def _known(error: Exception) -> AttuneError | None:
     """The error in our own families; None means a bug."""
     if isinstance(error, AttuneError):
         return error
-    if isinstance(error, HTTPException) and error.status_code < 500:  # noqa: PLR2004  what the router itself refuses
+    if isinstance(error, HTTPException) and error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
         return _from_router(error)
     if isinstance(error, Overloaded | BatcherClosed):
         return Unavailable("too much is waiting already; try again later", code="overloaded")
@@ -160,25 +165,25 @@ def _known(error: Exception) -> AttuneError | None:
 
 
 def _from_router(error: HTTPException) -> AttuneError:
-    if error.status_code == 404:  # noqa: PLR2004
+    if error.status_code == HTTPStatus.NOT_FOUND:
         return NotFound("there is no such route; GET /openapi.json lists all of them", code="no_such_route")
-    if error.status_code == 405:  # noqa: PLR2004
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         return Invalid("this route does not know this method", code="method_not_allowed")
     return BadRequest("the request cannot be read")
 
 
 def _status_of(known: AttuneError, error: Exception) -> int:
     if isinstance(error, HTTPException):
-        return error.status_code if error.status_code < 500 else 500  # noqa: PLR2004
+        return min(error.status_code, 500)
     return next((status for family, status in STATUSES if isinstance(known, family)), 500)
 
 
 def _extra_headers(known: AttuneError, error: Exception, status: int) -> Mapping[str, str]:
     if isinstance(known, Throttled):
         return {"Retry-After": str(known.retry_after_seconds)}
-    if status == 503:  # noqa: PLR2004
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
         return {"Retry-After": str(RETRY_AFTER_SECONDS)}
-    if status == 401:  # noqa: PLR2004
+    if status == HTTPStatus.UNAUTHORIZED:
         return {"WWW-Authenticate": "Bearer"}
     if isinstance(error, HTTPException) and error.headers:
         return {name: value for name, value in error.headers.items() if name.lower() == "allow"}

@@ -35,7 +35,7 @@ def check(context: click.Context, output: Format) -> None:
 
     loaded, home = load()
     settings = with_database(loaded.settings, home)
-    with database_errors(database_url(loaded.settings, home)):
+    with database_errors(database_url(loaded.settings, home), embedded=loaded.settings.database.url is None):
         report = msgspec.to_builtins(asyncio.run(compose.check(settings, home.root)))
     show_document(report, VIEW, report["checks"], output)
     context.exit(Exit.OK if report["ok"] else Exit.FAILED)

@@ -47,7 +47,7 @@ def migrate(output: Format) -> None:
     from attune.storage.migrate import migrate as apply
 
     url = _url()
-    with database_errors(url):
+    with database_errors(url, embedded=_is_embedded()):
         applied = asyncio.run(apply(url))
     rows = [{"version": each.version, "name": each.name} for each in applied]
     if not rows and output in {Format.TABLE, Format.WIDE}:
@@ -74,6 +74,12 @@ def _url() -> str:
 
     loaded, home = load()
     return database_url(loaded.settings, home)
+
+
+def _is_embedded() -> bool:
+    from attune.cli.session import load
+
+    return load()[0].settings.database.url is None
 
 
 def _find_psql(bin_dir: "Path | None") -> str:

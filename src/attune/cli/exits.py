@@ -88,12 +88,14 @@ def describe(error: BaseException) -> list[str]:
     details = error.details if isinstance(error, CommandFailed) else getattr(error, "fields", ())
     for detail in details:
         pointer, message = getattr(detail, "pointer", None), getattr(detail, "message", None)
+        if len(details) == 1 and message and message in lines[0]:
+            continue  # A single thing wrong was said already.
         lines.append(f"  {pointer or '/'}: {message}" if message is not None else f"  {detail}")
     return lines
 
 
 @contextmanager
-def database_errors(url: str) -> Iterator[None]:
+def database_errors(url: str, *, embedded: bool = False) -> Iterator[None]:
     """Turn what the driver and the network raise into one line that names the database and the cure."""
     from attune.runtime.secret import mask_url_password
 
@@ -102,7 +104,10 @@ def database_errors(url: str) -> Iterator[None]:
         yield
     except (OSError, TimeoutError) as error:
         reason = str(error) or type(error).__name__
-        message = f"the database {place} cannot be reached: {reason}. Check database.url and that PostgreSQL runs there"
+        cure = (
+            "Start the platform with `attune up`" if embedded else "Check database.url and that PostgreSQL runs there"
+        )
+        message = f"the database {place} cannot be reached: {reason}. {cure}"
         raise CommandFailed(message, exit_code=Exit.UNREACHABLE) from error
     except Exception as error:
         state = getattr(error, "sqlstate", None)

@@ -39,7 +39,7 @@ def serve(context: click.Context, service: str, name: str | None) -> None:
     from attune import compose
 
     _watch_children_cheaply()
-    with database_errors(database_url(loaded.settings, home)):
+    with database_errors(database_url(loaded.settings, home), embedded=loaded.settings.database.url is None):
         context.exit(compose.serve(service, settings, home.root, name))
 
 

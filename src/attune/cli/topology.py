@@ -42,7 +42,7 @@ def topology(context: click.Context, *, verify: bool, repair: bool, output: Form
 
     loaded, home = load()
     settings = with_database(loaded.settings, home)
-    with database_errors(database_url(loaded.settings, home)):
+    with database_errors(database_url(loaded.settings, home), embedded=loaded.settings.database.url is None):
         found = asyncio.run(compose.topology(settings, home.root, verify=verify, repair=repair))
     report = msgspec.to_builtins(found)
     show_document(report, VIEW, report["queues"], output)

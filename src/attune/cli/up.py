@@ -106,7 +106,7 @@ def _run(loaded: "LoadedSettings", home: "Home", scale: tuple[str, ...], announc
         require_free(settings.api.host, settings.api.port)
         if settings.database.url is None:
             ensure_secret(home.database_password)
-        load_or_create_key(settings.security.key_file or home.secrets / "master.key")
+        load_or_create_key(settings.security.key_file or home.key)
         plan = Plan(settings=settings, home=home, counts=read_counts(scale), environment=dict(os.environ))
 
         async def live() -> None:

@@ -10,7 +10,7 @@ from attune.client import calls
 from attune.client.answers import Answer
 from attune.client.connections import AsyncAttuneClient, AttuneClient
 from attune.client.errors import ClientError, NoAnswer, ProblemField, Refused, TimedOut, Unreachable
-from attune.client.models import Action, Execution, LogLine, Page, Pack, Token, Worker
+from attune.client.models import Action, Execution, LogLine, Pack, Page, Token, Worker
 
 __all__ = [
     "Action",

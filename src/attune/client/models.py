@@ -100,6 +100,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     status: str
     capacity: int | None = None
+    load: int | None = None
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):

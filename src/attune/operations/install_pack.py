@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from attune.domain.definitions import PackDefinition, PolicyDefinition
 from attune.domain.errors import FieldError, Invalid
+from attune.domain.json_values import Json
 from attune.operations.write_audit import Actor, Deed, write_audit
 from attune.storage import actions, packs, policies
 from attune.storage.tx import Tx
@@ -27,7 +28,7 @@ async def install_pack(tx: Tx, pack: PackDefinition, *, digest: str, source: str
         return Installed(pack_id=before.id, changed=False)
     pack_id = await packs.save(tx, pack, digest=digest, source=source)
     removed = await _replace_contents(tx, pack_id, pack)
-    detail = {"version": pack.version, "digest": digest, "source": source, "removed": list(removed)}
+    detail: dict[str, Json] = {"version": pack.version, "digest": digest, "source": source, "removed": list(removed)}
     await write_audit(tx, [Deed(operation="pack.install", resource=f"pack/{pack.ref}", by=by, detail=detail)])
     tx.broadcast("pack")
     return Installed(pack_id=pack_id, changed=True, removed=removed)

@@ -94,11 +94,16 @@ async def renew_many(tx: Tx, held: Sequence[Held], *, instance: UUID, lease_seco
     """
     rows = await tx.fetch(
         """
-        WITH renewed AS (
+        WITH held AS (
+            -- In ascending order, or a heartbeat and a batch of reports could wait for each other.
+            SELECT a.execution_id
+              FROM assignment a JOIN unnest($1::bigint[], $2::int[], $3::uuid[]) AS h (id, attempt, lease)
+                ON a.execution_id = h.id AND a.attempt = h.attempt AND a.lease = h.lease
+             WHERE a.execution_id = ANY($1) AND a.worker_instance = $4 AND a.started_at IS NOT NULL
+             ORDER BY a.execution_id FOR NO KEY UPDATE OF a
+        ), renewed AS (
             UPDATE assignment a SET lease_until = now() + make_interval(secs => $5)
-              FROM unnest($1::bigint[], $2::int[], $3::uuid[]) AS h (id, attempt, lease)
-             WHERE a.execution_id = h.id AND a.execution_id = ANY($1) AND a.attempt = h.attempt AND a.lease = h.lease
-               AND a.worker_instance = $4 AND a.started_at IS NOT NULL
+              FROM held WHERE a.execution_id = held.execution_id
             RETURNING a.execution_id, a.attempt, a.lease
         ), mine AS (
             SELECT r.execution_id, r.attempt, r.lease, true AS known, true AS started FROM renewed r

@@ -214,7 +214,7 @@ class _Consumer:
             await self._put_off(message, doubled * (1 + draw() / 2), counted=counted)
 
     def _deliveries_max(self, message: Message) -> int:
-        """A type we do not know gets the time an upgrade takes: with the default limits about three quarters of an hour."""
+        """A type we do not know gets the time an upgrade takes; with the default limits that is most of an hour."""
         known = message.type in self._types
         return self._limits.deliveries_max * (1 if known else UNKNOWN_TYPE_FACTOR)
 

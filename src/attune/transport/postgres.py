@@ -24,9 +24,6 @@ from attune.transport.topology import Queue, TopologyRow, describe, topics_of
 WAKE_CHANNEL: Final = "attune_wake"
 BROADCAST_CHANNEL: Final = "attune_broadcast"
 
-# How often topics are looked at: soon after the last activity, and when nothing has happened for a while.
-POLL_ACTIVE_SECONDS = 0.25
-POLL_IDLE_SECONDS = 1.0
 ACTIVE_FOR_SECONDS = 30.0
 
 # PostgreSQL refuses a payload of 8,000 bytes; the longest topic has less than 60.
@@ -43,6 +40,9 @@ class PostgresOptions:
     # None: untaken dispatches do not expire, the timeout sweep is the only net.
     dispatch_ttl_seconds: float | None = 300.0
     revision_poll_seconds: float = POLL_SECONDS
+    # How often topics are looked at: for a while after the last activity, and when nothing happens.
+    poll_active_seconds: float = 0.25
+    poll_idle_seconds: float = 1.0
 
 
 class PostgresTransport:
@@ -103,7 +103,7 @@ class PostgresTransport:
         """Nothing can be wrong with this transport that is not wrong with the database."""
         return []
 
-    async def inspect(self, queues: Sequence[Queue], *, repair: bool = False) -> list[TopologyRow]:  # noqa: ARG002
+    async def inspect(self, queues: Sequence[Queue], *, repair: bool = False) -> list[TopologyRow]:  # noqa: ARG002  nothing can break here
         """The queues as they are meant to be; the schema itself keeps them so."""
         return [describe(queue) for queue in queues]
 
@@ -157,8 +157,9 @@ class PostgresTransport:
             for suspect_seconds, topics in by_patience.items():
                 await self._look_for_due(sorted(topics), suspect_seconds)
             active = monotonic() < self._active_until
+            pause = self._options.poll_active_seconds if active else self._options.poll_idle_seconds
             try:
-                async with asyncio.timeout(POLL_ACTIVE_SECONDS if active else POLL_IDLE_SECONDS):
+                async with asyncio.timeout(pause):
                     await self._look.wait()
             except TimeoutError:
                 continue

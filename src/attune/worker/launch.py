@@ -29,9 +29,11 @@ def probe_guards() -> tuple[str, ...]:
 
 
 def watch_children_by_descriptor() -> None:
-    """Let the loop hear of ended children from the kernel; Python 3.11 would start a thread for each."""
+    """Let the running loop hear of ended children from the kernel; Python 3.11 would start a thread for each."""
     if sys.version_info < (3, 12) and hasattr(os, "pidfd_open"):
-        asyncio.get_event_loop_policy().set_child_watcher(asyncio.PidfdChildWatcher())
+        watcher = asyncio.PidfdChildWatcher()
+        watcher.attach_loop(asyncio.get_running_loop())
+        asyncio.get_event_loop_policy().set_child_watcher(watcher)
 
 
 async def launch(

@@ -156,6 +156,7 @@ class Worker:
         plan = parts.plan
         self._parts = parts
         self._claimant = claimant
+        self.worker_id = claimant.worker_id
         self._children = Children()
         self._guardian = Guardian(marking.prefix, self._children)
         self._connection = OwnConnection(parts.database, application=f"attune-worker-{plan.name}-heartbeat"[:63])
@@ -210,7 +211,6 @@ class Worker:
         await self._guardian.start()
         queues = worker_queues(self._claimant.worker_id, ttl_ms=plan.queue_ttl_ms, dead_letters=plan.dead_letters)
         await transport.declare(queues)
-        self._log.info("infrastructure setup", queues=[queue.name for queue in queues])
         asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, self.heartbeat.continue_after_pause)
         tasks.start("heartbeat", self.heartbeat.beat_for_ever)
         tasks.start("lease clocks", self.heartbeat.watch_clocks)
@@ -265,7 +265,6 @@ class Worker:
     async def _consume(self, queue: Queue, handler: Handler) -> None:
         limits = self._parts.plan.limits
         async with self._parts.transport.consume(queue, limits) as source:
-            self._log.info("consumer started", queue=queue.name)
             await consume(self._parts.database, source, handler, limits)
 
     async def _reap_for_ever(self) -> None:

@@ -16,10 +16,10 @@ from attune.domain.errors import FieldError, Invalid, NotFound
 from attune.domain.json_values import Json
 from attune.domain.permission import Scope, parse_permission
 from attune.domain.refs import did_you_mean
-from attune.operations.change_policy import change_policy
-from attune.operations.create_action import create_action
-from attune.operations.create_pack import create_pack
-from attune.operations.create_policy import create_policy
+from attune.operations.definitions.change_policy import change_policy
+from attune.operations.definitions.create_action import create_action
+from attune.operations.definitions.create_pack import create_pack
+from attune.operations.definitions.create_policy import create_policy
 from attune.operations.install_pack import Installed, install_pack
 from attune.packs.read import PackReading, read_pack
 from attune.packs.store import stage
@@ -88,9 +88,7 @@ async def install(call: Call[NoQuery, InstallRequest]) -> Reply:
     # Copying and reading may take long; neither belongs on the loop or in a transaction.
     reading = await asyncio.to_thread(_stage_and_read, folder, call.services.parts.pack_store)
     async with call.services.parts.database.transaction() as tx:
-        installed = await install_pack(
-            tx, reading.definition, digest=reading.digest, source=str(folder), by=call.actor
-        )
+        installed = await install_pack(tx, reading.definition, digest=reading.digest, source=str(folder), by=call.actor)
         row = await _get_pack(tx, reading.definition.ref)
     return Reply(value=_pack_answer(row, installed, reading.warnings))
 

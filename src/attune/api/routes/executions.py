@@ -22,12 +22,13 @@ from attune.api.schemas.executions import (
 )
 from attune.domain.errors import AttuneError, FieldError, Invalid, NotFound
 from attune.domain.execution import TERMINAL, Status
+from attune.domain.idempotency import Claim, KeyName, repeat_answer
 from attune.domain.permission import Permission, Scope, parse_permission
-from attune.operations.accept_executions import Acceptance, Claim, Submission, find_accepted
+from attune.operations.accept_executions import Acceptance, Submission, read_acceptance
 from attune.operations.cancel_execution import cancel_execution
-from attune.operations.request_executions import Request, prepare_executions
+from attune.operations.prepare_executions import Request, prepare_executions
 from attune.operations.write_audit import Deed, write_audit
-from attune.storage.access.idempotency_keys import KeyName
+from attune.storage.access import idempotency_keys
 from attune.storage.executions import NewExecution
 from attune.storage.views import execution_logs, executions
 from attune.storage.views.execution_logs import LogChunk
@@ -130,7 +131,9 @@ async def _find_repeated(
     if claim is None:
         return None
     async with call.services.parts.database.reading() as tx:
-        return await find_accepted(tx, claim)
+        answered = await idempotency_keys.find_many(tx, [claim.name])
+    found = answered.get(claim.name)
+    return None if found is None else read_acceptance(repeat_answer(claim, found))
 
 
 async def _prepare(
@@ -138,9 +141,7 @@ async def _prepare(
 ) -> list[NewExecution]:
     requests = [_request(each) for each in wanted]
     async with call.services.parts.database.reading() as tx:
-        return await prepare_executions(
-            tx, requests, identity=call.caller.identity, requested_by=call.caller.login
-        )
+        return await prepare_executions(tx, requests, identity=call.caller.identity, requested_by=call.caller.login)
 
 
 async def _prepare_batch(call: Call[NoQuery, BatchRequest], wanted: Sequence[ExecutionRequest]) -> list[NewExecution]:
@@ -257,9 +258,7 @@ async def cancel(call: Call[NoQuery, NoBody]) -> Reply:
     execution_id = call.path_id("execution_id")
     async with call.services.parts.database.transaction() as tx:
         await cancel_execution(tx, execution_id, actor=call.caller.login)
-        await write_audit(
-            tx, [Deed(operation="execution.cancel", resource=f"execution/{execution_id}", by=call.actor)]
-        )
+        await write_audit(tx, [Deed(operation="execution.cancel", resource=f"execution/{execution_id}", by=call.actor)])
     return Reply(value=await _get(call, execution_id), status=202)
 
 

@@ -1,5 +1,7 @@
 """`attune execution`: what runs, ran and will run."""
 
+import sys
+from math import inf
 from typing import TYPE_CHECKING
 
 import click
@@ -88,7 +90,8 @@ def show_logs(*, execution_id: int, stream: str | None, follow: bool, output: Fo
             view = View(columns=[], name="text")
             show(attune.send(calls.get_logs(execution_id, stream=stream)).body, view, output)
         elif follow:
-            watch(attune, attune.send(calls.get_execution(execution_id)), timeout_seconds=float("inf"), quiet=False)
+            printer = LogPrinter(attune, execution_id, stream=stream)
+            watch(attune, attune.send(calls.get_execution(execution_id)), timeout_seconds=inf, printer=printer)
         else:
             LogPrinter(attune, execution_id, stream=stream).print_all()
 
@@ -126,14 +129,25 @@ def describe(one: "Execution") -> None:
     )
 
 
-def describe_end(one: "Execution") -> None:
+def describe_end(one: "Execution", *, streams_shown: bool) -> None:
     """Say how an execution ended: its result on stdout, everything else beside it."""
     exit_code = _exit_code(one)
+    if exit_code is not None and not streams_shown:
+        _print_tails(one)
     code = f", exit code {exit_code}" if exit_code is not None else ""
     reason = _error_text(one)
     talk(f"execution {one.id} {one.status}{code}{f': {plain(reason)}' if reason else ''}")
-    if one.result is not None:
+    # Of a program that failed the result is the end of its output, which was shown.
+    if one.result is not None and (one.status == "succeeded" or exit_code is None):
         click.echo(one.result if isinstance(one.result, str) else plain(one.result))
+
+
+def _print_tails(one: "Execution") -> None:
+    """Print the end of both streams as the result keeps it."""
+    for stream, target in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+        text = one.result.get(stream) if isinstance(one.result, dict) else None
+        if isinstance(text, str) and text:
+            print(text, end="" if text.endswith("\n") else "\n", file=target, flush=True)
 
 
 def _exit_code(one: "Execution") -> object:

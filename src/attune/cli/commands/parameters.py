@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from attune.cli.render import plain
 from attune.client import Action
 
@@ -33,7 +35,7 @@ def _describe(part: object, *, required: bool) -> str:
     if required:
         words.append("required")
     if "default" in part:
-        words.append(f"default {plain(part['default'])}")
+        words.append(f"default {plain(msgspec.json.encode(part['default']).decode())}")
     if isinstance(part.get("enum"), list):
         words.append(f"one of {', '.join(plain(each) for each in part['enum'])}")
     described = f"  {plain(part['description'])}" if part.get("description") else ""

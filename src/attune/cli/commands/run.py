@@ -1,6 +1,5 @@
 """`attune run`: ask for a run of an action, and if wanted wait for its end."""
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,13 +57,27 @@ def run(context: click.Context, /, **words: Any) -> None:  # noqa: ANN401 - clic
     with connect() as attune:
         answer = _request(attune, asked.ref, asked)
         if asked.wait:
-            from attune.cli.commands.watch import watch
-
-            quiet = asked.output not in {Format.TABLE, Format.WIDE}
-            answer = watch(attune, answer, timeout_seconds=asked.timeout, quiet=quiet)
-    _show(answer, asked)
+            answer = _wait(attune, answer, asked)
+        else:
+            _show(answer, asked)
     if asked.wait and not _succeeded(answer):
         context.exit(Exit.FAILED)
+
+
+def _wait(attune: "AttuneClient", answer: "Answer[Execution]", asked: Asked) -> "Answer[Execution]":
+    """Follow the execution to its end; for people with its output, for machines without a word."""
+    from attune.cli.commands.execution import VIEW, describe_end
+    from attune.cli.commands.watch import LogPrinter, watch
+    from attune.cli.render import show
+
+    if asked.output not in {Format.TABLE, Format.WIDE}:
+        ended = watch(attune, answer, timeout_seconds=asked.timeout)
+        show(ended.body, VIEW, asked.output)
+        return ended
+    printer = LogPrinter(attune, answer.value.id)
+    ended = watch(attune, answer, timeout_seconds=asked.timeout, printer=printer)
+    describe_end(ended.value, streams_shown=printer.printed)
+    return ended
 
 
 def _help(context: click.Context, asked: Asked) -> None:
@@ -99,15 +112,10 @@ def _succeeded(answer: "Answer[Execution]") -> bool:
 
 
 def _show(answer: "Answer[Execution]", asked: Asked) -> None:
-    from attune.cli.commands.execution import VIEW, describe_end
+    from attune.cli.commands.execution import VIEW
     from attune.cli.render import show
     from attune.cli.session import command_name
 
-    if asked.output not in {Format.TABLE, Format.WIDE}:
-        show(answer.body, VIEW, asked.output)
-    elif asked.wait:
-        sys.stdout.flush()
-        describe_end(answer.value)
-    else:
-        show(answer.body, VIEW, asked.output)
+    show(answer.body, VIEW, asked.output)
+    if asked.output in {Format.TABLE, Format.WIDE}:
         talk(f"see it with: {command_name()} execution show {answer.value.id}")

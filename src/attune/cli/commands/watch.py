@@ -13,17 +13,24 @@ UNREACHABLE_SECONDS_MAX: Final = 30.0
 PAGES_MAX: Final = 10_000  # Of log lines per look; more come at the next look.
 
 
-def watch(attune: AttuneClient, answer: Answer[Execution], *, timeout_seconds: float, quiet: bool) -> Answer[Execution]:
-    """Return the execution as it ended; its output goes to our own streams unless `quiet`."""
+def watch(
+    attune: AttuneClient,
+    answer: Answer[Execution],
+    *,
+    timeout_seconds: float,
+    printer: "LogPrinter | None" = None,
+) -> Answer[Execution]:
+    """Return the execution as it ended; its output goes meanwhile to the printer, if there is one."""
     deadline = time.monotonic() + timeout_seconds
-    printer = LogPrinter(attune, answer.value.id)
     pause = POLL_SECONDS_FIRST
     while True:
         ended = answer.value.status.ended
-        # After the end was seen once more: what was written last may have come after the look before.
-        if not quiet:
+        # Once more after the end was seen: what was written last may have come after the look before.
+        if printer is not None:
             printer.print_new()
         if ended:
+            if printer is not None:
+                printer.finish_lines()
             return answer
         if time.monotonic() + pause > deadline:
             message = (
@@ -55,6 +62,19 @@ class LogPrinter:
         self._stream = stream
         self._cursor: str | None = None
         self._printed = 0
+        # Streams that something was printed of, and whether their last line still lacks its end.
+        self._unfinished: dict[str, bool] = {}
+
+    @property
+    def printed(self) -> bool:
+        return bool(self._unfinished)
+
+    def finish_lines(self) -> None:
+        """End lines that the action did not end, so that nothing of ours is appended to them."""
+        for stream, unfinished in self._unfinished.items():
+            if unfinished:
+                print(file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
+                self._unfinished[stream] = False
 
     def print_new(self) -> None:
         """Print what was not printed yet."""
@@ -69,17 +89,19 @@ class LogPrinter:
         """Print everything there is; raises where `print_new` would try again later."""
         for _ in range(PAGES_MAX):
             if not self._print_page():
-                return
+                break
+        self.finish_lines()
 
     def _print_page(self) -> bool:
         """Print one page; whether there is another."""
         call = calls.get_logs(self._execution_id, stream=self._stream, cursor=self._cursor)
         page = self._attune.send(call).value
         # Without a further cursor the same page comes again and longer: skip what was printed of it.
-        for line in page.items[self._printed :]:
-            target = sys.stderr if line.stream == "stderr" else sys.stdout
-            target.write(line.text if line.text.endswith("\n") else f"{line.text}\n")
+        for piece in page.items[self._printed :]:
+            target = sys.stderr if piece.stream == "stderr" else sys.stdout
+            target.write(piece.text)
             target.flush()
+            self._unfinished[piece.stream] = not piece.text.endswith("\n")
         if page.next_cursor is None:
             self._printed = len(page.items)
             return False

@@ -10,12 +10,12 @@ import msgspec
 
 from attune.cli.exits import CommandFailed, Exit
 from attune.cli.platform.announce import LINE_BYTES_MAX, Message, Summary
-from attune.cli.platform.logfiles import tail
+from attune.cli.platform.logfiles import excerpt
 from attune.cli.render import talk
 from attune.runtime.home import Home
 
 REPORT_VARIABLE: Final = "ATTUNE_REPORT_DESCRIPTOR"
-SHOWN_LOG_LINES: Final = 20
+SHOWN_LOG_LINES: Final = 10
 END_SECONDS_MAX: Final = 60.0
 
 
@@ -65,7 +65,7 @@ def _listen(reports: BinaryIO, home: Home) -> Summary:
             raise CommandFailed(first, exit_code=Exit(message.exit_code), details=details)
         if message.text:
             talk(message.text)
-    shown = tail(home.log("supervisor"), lines_max=SHOWN_LOG_LINES)
+    shown = excerpt(home.log("supervisor"), lines_max=SHOWN_LOG_LINES)
     raise CommandFailed(f"it ended before it was ready; the end of {home.log('supervisor')}:", details=shown)
 
 

@@ -14,7 +14,7 @@ from attune.runtime.home import Home, unusable
 
 _PID_CHARACTERS_MAX: Final = 20
 # A guardian that cleans up after a killed supervisor holds the lock for a moment; longer than this is no moment.
-GUARDIAN_SECONDS_MAX: Final = 60.0
+GUARDIAN_SECONDS_MAX: Final = 120.0
 _POLL_SECONDS: Final = 0.05
 GUARDIAN_MARK: Final = "guardian"
 
@@ -57,8 +57,10 @@ def _lock(home: Home, descriptor: int) -> None:
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            held_by_guardian = GUARDIAN_MARK in os.pread(descriptor, 2 * _PID_CHARACTERS_MAX, 0).decode("ascii")
-            if not held_by_guardian or time.monotonic() > deadline:
+            holder = os.pread(descriptor, 2 * _PID_CHARACTERS_MAX, 0).decode("ascii")
+            # Without a name in it, somebody only looks who holds it, or was given it this very moment.
+            passing = not holder or GUARDIAN_MARK in holder
+            if not passing or time.monotonic() > deadline:
                 raise _taken(home) from error
         time.sleep(_POLL_SECONDS)
 

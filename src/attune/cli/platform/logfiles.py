@@ -12,6 +12,7 @@ FILE_BYTES_MAX: Final = 10 * 1024 * 1024
 OLDER_FILES_MAX: Final = 3
 FOLLOW_SECONDS: Final = 0.2
 CHUNK_BYTES: Final = 65_536
+EXCERPT_CHARACTERS_MAX: Final = 600
 TAIL_BYTES_MAX: Final = 1024 * 1024
 
 
@@ -46,6 +47,15 @@ def tail(log: Path, *, lines_max: int) -> list[str]:
     except FileNotFoundError:
         return []
     return list(deque(text.splitlines(), maxlen=lines_max))
+
+
+def excerpt(log: Path, *, lines_max: int) -> list[str]:
+    """The last lines for a person; of a long one its begin and its end, where a traceback says what happened."""
+    half = EXCERPT_CHARACTERS_MAX // 2
+    return [
+        line if len(line) <= EXCERPT_CHARACTERS_MAX else f"{line[:half]} … {line[-half:]}"
+        for line in tail(log, lines_max=lines_max)
+    ]
 
 
 def follow(logs: Sequence[Path]) -> Iterator[tuple[Path, bytes]]:

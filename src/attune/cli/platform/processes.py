@@ -51,9 +51,11 @@ def with_descendants(processes: Iterable[psutil.Process]) -> list[psutil.Process
     return list(found.values())
 
 
-def end(processes: list[psutil.Process], *, grace_seconds: float) -> list[psutil.Process]:
-    """Ask them to end, kill what does not; what is left even so."""
-    for process in processes:
+def end(
+    processes: list[psutil.Process], *, ask: Iterable[psutil.Process], grace_seconds: float
+) -> list[psutil.Process]:
+    """Ask some of them to end, wait for all, kill what does not; what is left even so."""
+    for process in ask:
         with contextlib.suppress(psutil.Error):
             process.terminate()
     wait_until(lambda: not any(map(is_alive, processes)), seconds_max=grace_seconds)
@@ -62,6 +64,22 @@ def end(processes: list[psutil.Process], *, grace_seconds: float) -> list[psutil
             process.kill()
     wait_until(lambda: not any(map(is_alive, processes)), seconds_max=KILL_SECONDS_MAX)
     return [process for process in processes if is_alive(process)]
+
+
+def was_asked(process: psutil.Process) -> bool:
+    """Whether the kernel has told it already, because its supervisor died; a second request would force it."""
+    try:
+        supervisor = process.environ().get(SUPERVISOR_VARIABLE)
+        return supervisor is not None and supervisor != str(process.ppid())
+    except psutil.Error:
+        return True
+
+
+def is_supervisor(process: psutil.Process) -> bool:
+    try:
+        return process.environ().get(MARK_VARIABLE) == SUPERVISOR
+    except psutil.Error:
+        return False
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -34,7 +34,7 @@ async def why_not_ready(url: str) -> str:
 
 async def has_active_worker(url: str, token: str) -> bool:
     """Whether at least one worker is there to take work."""
-    status, body = await asyncio.to_thread(_get, url, "/api/v1/workers", token)
+    status, body = await asyncio.to_thread(_get, url, "/api/v1/workers?status=active&limit=1", token)
     if status != http.client.OK:
         return False
     try:

@@ -14,7 +14,7 @@ from attune.cli.platform.announce import Announcer, Summary
 from attune.cli.platform.child import Death, Status
 from attune.cli.platform.control import ControlServer, Request
 from attune.cli.platform.database_keeper import DatabaseKeeper
-from attune.cli.platform.logfiles import rotate, tail
+from attune.cli.platform.logfiles import excerpt, rotate
 from attune.cli.platform.readiness import has_active_worker, is_ready, why_not_ready
 from attune.cli.platform.services import DEFAULT_COUNTS, GUARDIAN, check_count, specify_in
 from attune.cli.platform.supervisor import Supervisor
@@ -30,7 +30,7 @@ REPORT_SECONDS_MAX: Final = 5.0
 REPORT_PAUSE_SECONDS: Final = 1.0
 REPORTS_MAX: Final = 30  # Then the lease has run out anyway.
 ROTATE_SECONDS: Final = 30.0
-SHOWN_LOG_LINES: Final = 15
+SHOWN_LOG_LINES: Final = 5
 LOGIN: Final = "admin"
 
 
@@ -148,7 +148,7 @@ class Platform:
             if each.restarts >= EARLY_DEATHS_MAX:
                 log = self._plan.home.log(each.name)
                 message = f"{each.name} {self._deaths[each.name].reason} again and again; the end of {log}:"
-                raise CommandFailed(message, details=tail(log, lines_max=SHOWN_LOG_LINES))
+                raise CommandFailed(message, details=excerpt(log, lines_max=SHOWN_LOG_LINES))
 
     async def _shut_down(self) -> None:
         """Services first, for they still write to the database; then the database."""

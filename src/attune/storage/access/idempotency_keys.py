@@ -1,27 +1,9 @@
 """Rows of `idempotency_key`: requests that were answered, so that asking again changes nothing."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from attune.domain.json_values import Json
+from attune.domain.idempotency import Answered, KeyName
 from attune.storage.tx import Tx
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class KeyName:
-    """A key belongs to who sent it and to where it was sent."""
-
-    identity: int
-    route: str
-    key: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """What a key was used for: the digest of the request's body, and its answer."""
-
-    body_hash: bytes
-    answer: Json
 
 
 async def reserve(tx: Tx, names: Sequence[KeyName], body_hashes: Sequence[bytes]) -> set[KeyName]:
@@ -67,8 +49,11 @@ async def find_many(tx: Tx, names: Sequence[KeyName]) -> dict[KeyName, Answered]
     }
 
 
-async def save_answers(tx: Tx, answers: Mapping[KeyName, Json]) -> None:
+async def save_answers(tx: Tx, answered: Mapping[KeyName, Answered | None]) -> None:
     """Keep the answers of keys this transaction claimed."""
+    answers = {name: each.answer for name, each in answered.items() if each is not None}
+    if not answers:
+        return
     await tx.execute(
         """
         UPDATE idempotency_key k SET answer = n.answer

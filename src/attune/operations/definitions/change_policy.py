@@ -6,7 +6,7 @@ from attune.domain.definition_documents import policy_from_mapping
 from attune.domain.errors import FieldError, Invalid, NotFound
 from attune.domain.json_values import Json
 from attune.domain.refs import did_you_mean
-from attune.operations.create_action import lock_pack_of
+from attune.operations.definitions.create_action import lock_pack_of
 from attune.operations.install_pack import save_policies
 from attune.operations.write_audit import Actor, Deed, write_audit
 from attune.storage import policies
@@ -25,7 +25,9 @@ async def change_policy(tx: Tx, ref: str, patch: Mapping[str, Json], *, by: Acto
         field = FieldError(pointer="/ref", message="a policy keeps its name")
         raise Invalid("a policy keeps its name", code="fixed_field", fields=[field])
     await save_policies(tx, pack_id, [policy], adhoc=before.adhoc)
-    await write_audit(tx, [Deed(operation="policy.change", resource=f"policy/{ref}", by=by, detail={"patch": patch})])
+    await write_audit(
+        tx, [Deed(operation="policy.change", resource=f"policy/{ref}", by=by, detail={"patch": dict(patch)})]
+    )
     tx.broadcast("policy")
 
 

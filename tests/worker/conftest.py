@@ -1,0 +1,105 @@
+"""Runners on their own, and whole workers on a real database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from attune.runtime.metrics import build_metrics
+from attune.runtime.supervise import Tasks
+from attune.storage.database import Database
+from attune.transport.postgres import PostgresTransport
+from attune.worker.launch import probe_guards, watch_children_by_descriptor
+from attune.worker.processes import Children, Marking
+from attune.worker.runners.native import NativeRunner
+from attune.worker.runners.shell import ShellPlan, ShellRunner
+from attune.worker.service import Worker, WorkerParts, WorkerPlan, start_worker
+
+StartWorker = Callable[..., Awaitable[Worker]]
+
+
+@pytest.fixture(autouse=True)
+async def _children_are_watched_as_in_the_service() -> None:
+    watch_children_by_descriptor()
+
+
+@pytest.fixture
+def marking(tmp_path: Path) -> Marking:
+    return Marking(home=tmp_path, worker="worker-1", instance=uuid4())
+
+
+@pytest.fixture
+def packs(tmp_path: Path) -> Path:
+    """Where installed packs lie."""
+    folder = tmp_path / "packs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def shell(tmp_path: Path, packs: Path, marking: Marking) -> ShellRunner:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    return ShellRunner(
+        ShellPlan(
+            packs=packs,
+            scratch=scratch,
+            marking=marking,
+            children=Children(),
+            guards=probe_guards(),
+            grace_seconds=0.5,
+        )
+    )
+
+
+@pytest.fixture
+def native() -> NativeRunner:
+    return NativeRunner()
+
+
+def make_plan(tmp_path: Path, packs: Path, **changes: object) -> WorkerPlan:
+    values: dict[str, object] = {
+        "name": "worker-1",
+        "home": tmp_path,
+        "packs": packs,
+        "scratch": tmp_path / f"scratch-{uuid4().hex}",
+        "capacity": 4,
+        "heartbeat_seconds": 1.0,
+        "shutdown_seconds": 5.0,
+        "queue_ttl_ms": 60_000,
+        "version": "test",
+        "grace_seconds": 0.5,
+    }
+    return WorkerPlan(**(values | changes))  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def _running(database: Database, plan: WorkerPlan) -> AsyncIterator[Worker]:
+    transport = PostgresTransport(database)
+    database.after_commit = transport.after_commit
+    async with Tasks() as tasks:
+        tasks.start("transport", transport.run)
+        metrics = build_metrics(version="test", service="worker")
+        parts = WorkerParts(plan=plan, database=database, transport=transport, metrics=metrics)
+        worker = await start_worker(parts, tasks)
+        try:
+            yield worker
+        finally:
+            await worker.end()
+
+
+@pytest.fixture
+async def start_worker_here(database: Database, tmp_path: Path, packs: Path) -> AsyncIterator[StartWorker]:
+    """Starts workers in this process; at the end they are gone, with everything they ran."""
+    async with AsyncExitStack() as stack:
+
+        async def begin(**changes: object) -> Worker:
+            return await stack.enter_async_context(_running(database, make_plan(tmp_path, packs, **changes)))
+
+        yield begin
+    await asyncio.sleep(0)
