@@ -135,9 +135,10 @@ async def _finished(client: httpx2.AsyncClient, count: int, *, tag: str) -> None
 
 
 async def _count(client: httpx2.AsyncClient, tag: str) -> int:
-    cursor, ended = None, 0
+    cursor: str | None = None
+    ended = 0
     while True:
-        parameters = {"trace_tag": tag, "status": "succeeded", "limit": 1000} | ({"cursor": cursor} if cursor else {})
+        parameters = {"trace_tag": tag, "status": "succeeded", "limit": "1000"} | ({"cursor": cursor} if cursor else {})
         page = (await client.get("/api/v1/executions", params=parameters)).json()
         ended += len(page["items"])
         cursor = page["next_cursor"]

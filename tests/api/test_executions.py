@@ -14,10 +14,28 @@ from attune.storage import executions as rows
 from attune.storage.database import Database
 from tests.api.running import Api, install_demo, serving
 
-FIELDS = (
-    "id action_ref status attempt tries parameters result error worker executor line trace_tag created queued_at "
-    "scheduled_at started_at ended_at parent enforcement"
-).split()
+FIELDS = [
+    "id",
+    "action_ref",
+    "status",
+    "attempt",
+    "tries",
+    "parameters",
+    "result",
+    "error",
+    "worker",
+    "executor",
+    "line",
+    "trace_tag",
+    "created",
+    "queued_at",
+    "scheduled_at",
+    "started_at",
+    "ended_at",
+    "parent",
+    "enforcement",
+]
+FILTERS: tuple[dict[str, str], ...] = ({}, {"status": "requested"}, {"trace_tag": "t"}, {"action_ref": "demo.anything"})
 
 
 async def count(database: Database) -> int:
@@ -198,11 +216,16 @@ async def test_pages_lead_through_the_whole_list_once(api: Api) -> None:
     body = {"executions": [{"action_ref": "demo.anything", "trace_tag": "t"}] * 25}
     ids = [each["id"] for each in (await api.admin.post("/api/v1/executions:batch", json=body)).json()["executions"]]
     for sort, expected in (("id", ids), ("-id", ids[::-1])):
-        for filters in ({}, {"status": "requested"}, {"trace_tag": "t"}, {"action_ref": "demo.anything"}):
+        for filters in FILTERS:
             seen: list[int] = []
             cursor: str | None = None
             while True:
-                query = {"limit": 10, "sort": sort, **filters, **({"cursor": cursor} if cursor else {})}
+                query: dict[str, str | int] = {
+                    "limit": 10,
+                    "sort": sort,
+                    **filters,
+                    **({"cursor": cursor} if cursor else {}),
+                }
                 page = (await api.admin.get("/api/v1/executions", params=query)).json()
                 seen += [each["id"] for each in page["items"]]
                 cursor = page["next_cursor"]

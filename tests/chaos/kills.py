@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -16,7 +17,11 @@ from tests.witness.platform import Platform
 from tests.witness.waiting import until
 
 VICTIMS = ("api-1", "executor-1", "worker-1", "sensor-1", "notifier-1", "postgres")
-BATCH = 10
+BATCH = 5
+# Long enough that a kill always meets some of them running.
+WORK_SECONDS = 0.5
+# About how long it takes to kill one process and see it come back; requests are spread over all of it.
+KILL_SECONDS = 1.2
 BACK_SECONDS = 60.0
 FINISH_SECONDS = 240.0
 PAGE = 1000
@@ -55,7 +60,7 @@ def write_pack(folder: Path, ledger: Path, *, idempotent: bool) -> None:
         "ref: chaos.work\n"
         "runner: shell\n"
         "command: |\n"
-        + "".join(f"  {line}\n" for line in ledger_command(ledger, body="sleep 0.05").splitlines())
+        + "".join(f"  {line}\n" for line in ledger_command(ledger, body=f"sleep {WORK_SECONDS}").splitlines())
         + f"idempotent: {str(idempotent).lower()}\n"
         "timeout_seconds: 60\n"
     )
@@ -72,7 +77,7 @@ async def run_kills(platform: Platform, plan: KillPlan) -> Outcome:
     async with platform.client() as client:
         killed = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_keep_requesting(client, outcome, count=plan.count, killed=killed))
+            tasks.create_task(_keep_requesting(client, outcome, plan, killed=killed))
             tasks.create_task(_keep_killing(platform, outcome, plan, dice=dice, killed=killed))
         await until(lambda: _all_ended(client, outcome), seconds=FINISH_SECONDS)
         await _collect(client, outcome)
@@ -80,16 +85,19 @@ async def run_kills(platform: Platform, plan: KillPlan) -> Outcome:
     return outcome
 
 
-async def _keep_requesting(client: httpx2.AsyncClient, outcome: Outcome, *, count: int, killed: asyncio.Event) -> None:
+async def _keep_requesting(
+    client: httpx2.AsyncClient, outcome: Outcome, plan: KillPlan, *, killed: asyncio.Event
+) -> None:
     """Ask in small batches until enough were accepted; spread out, so that every kill meets work under way."""
+    pause = KILL_SECONDS * plan.rounds * len(plan.victims) / (plan.count / BATCH)
     number = 0
-    while len(outcome.accepted) < count:
+    while len(outcome.accepted) < plan.count:
         number += 1
-        size = min(BATCH, count - len(outcome.accepted))
+        size = min(BATCH, plan.count - len(outcome.accepted))
         body = {"executions": [{"action_ref": "chaos.work", "parameters": {}, "trace_tag": "chaos"}] * size}
         await _request(client, outcome, body, key=f"chaos-{number}")
         if not killed.is_set():
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(pause)
 
 
 async def _request(client: httpx2.AsyncClient, outcome: Outcome, body: object, *, key: str) -> None:
@@ -115,7 +123,7 @@ async def _keep_killing(
             before = await platform.processes()
             if await platform.kill(victim):
                 outcome.kills[victim] += 1
-            await until(lambda: _is_back(platform, victim, before.get(victim)), seconds=BACK_SECONDS)  # noqa: B023
+            await until(partial(_is_back, platform, victim, before.get(victim)), seconds=BACK_SECONDS)
             await asyncio.sleep(dice.uniform(0.1, 0.9))
     killed.set()
 
@@ -136,9 +144,9 @@ async def _all_ended(client: httpx2.AsyncClient, outcome: Outcome) -> bool:
 
 async def _list(client: httpx2.AsyncClient) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
-    cursor = None
+    cursor: str | None = None
     while True:
-        parameters = {"trace_tag": "chaos", "limit": PAGE} | ({"cursor": cursor} if cursor else {})
+        parameters = {"trace_tag": "chaos", "limit": str(PAGE)} | ({"cursor": cursor} if cursor else {})
         answer = await client.get("/api/v1/executions", params=parameters)
         answer.raise_for_status()
         page = answer.json()

@@ -17,7 +17,9 @@ def clean_environment(home: Path, more: Mapping[str, str] | None = None) -> dict
     return {**kept, "ATTUNE_HOME": str(home), "NO_COLOR": "1", **(more or {})}
 
 
-def attune(*words: str, home: Path, more: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+def attune(
+    *words: str, home: Path, more: Mapping[str, str] | None = None, seconds_max: float = SECONDS_MAX
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [*COMMAND, *words],
         env=clean_environment(home, more),
@@ -25,7 +27,7 @@ def attune(*words: str, home: Path, more: Mapping[str, str] | None = None) -> "s
         text=True,
         check=False,
         stdin=subprocess.DEVNULL,
-        timeout=SECONDS_MAX,
+        timeout=seconds_max,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import attune.storage
 from attune.storage.database import Database
-from attune.storage.invariants import INVARIANTS
+from attune.storage.invariants import INVARIANTS, Invariant
 
 FOLDER = Path(attune.storage.__file__).parent
 CALLS = {"fetch", "fetch_row", "fetch_column", "fetch_value", "execute", "fetchval", "fetchrow"}
@@ -19,7 +19,7 @@ ELSEWHERE = {"migrate.py", "tx.py", "invariants.py", "database.py"}
 
 
 def statements() -> list[tuple[str, str]]:
-    found = []
+    found: list[tuple[str, str]] = []
     for file in sorted(FOLDER.rglob("*.py")):
         if file.name in ELSEWHERE:
             continue
@@ -57,6 +57,6 @@ async def test_every_statement_in_storage_is_understood_by_the_schema(database: 
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS, ids=lambda invariant: invariant.name)
-async def test_every_invariant_holds_on_an_empty_database(database: Database, invariant: object) -> None:
+async def test_every_invariant_holds_on_an_empty_database(database: Database, invariant: Invariant) -> None:
     async with database.reading() as tx:
-        assert await tx.fetch(invariant.statement) == []  # type: ignore[attr-defined]
+        assert await tx.fetch(invariant.statement) == []

@@ -118,7 +118,17 @@ async def test_repair_leaves_a_queue_that_holds_messages(rabbitmq_url: str, chan
     (row,) = [row for row in rows if row.queue]
     assert "declared differently" in row.problem
     assert row.messages == 1
-    assert "consumed" in row.cure
+    assert "let its messages be consumed" in row.cure
+
+
+async def test_repair_leaves_a_queue_that_is_consumed(here: Station, rabbitmq_url: str) -> None:
+    changed, _ = worker_queues(3, ttl_ms=1000)
+    async with here.consuming(DISPATCHES, leave_effect):
+        rows = await inspect_broker(RabbitOptions(url=rabbitmq_url), [changed], repair=True)
+        assert "declared differently" in rows[-1].problem
+        assert "stop who consumes it" in rows[-1].cure
+        await here.announce([(1, 0)], topic=dispatch_topic(3), type_=MessageType.EXECUTION_DISPATCHED)
+        assert await wait_for_effects(here.database, 1) == [1]
 
 
 async def test_a_process_is_ready_once_a_dead_letter_came_through(here: Station) -> None:

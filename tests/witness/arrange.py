@@ -27,7 +27,7 @@ def always_half() -> float:
 async def make_action(database: Database, ref: str = "demo.work", **changes: object) -> int:
     """An action of an ad-hoc pack; returns its id."""
     pack = ref.split(".", maxsplit=1)[0]
-    action = ActionDefinition(**({"ref": ref, "runner": Runner.NATIVE, "entry_point": "noop"} | changes))  # type: ignore[arg-type]
+    action = ActionDefinition(**({"ref": ref, "runner": Runner.NATIVE, "entry_point": "noop"} | changes))  # type: ignore[arg-type]  # callers change what they name
     async with database.transaction() as tx:
         pack_id = await tx.fetch_value(
             """

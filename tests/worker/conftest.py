@@ -15,7 +15,7 @@ from attune.runtime.supervise import Tasks
 from attune.storage.database import Database
 from attune.transport.postgres import PostgresTransport
 from attune.worker.launch import probe_guards, watch_children_by_descriptor
-from attune.worker.processes import Children, Marking
+from attune.worker.processes import Children, Marking, become_subreaper
 from attune.worker.runners.native import NativeRunner
 from attune.worker.runners.shell import ShellPlan, ShellRunner
 from attune.worker.service import Worker, WorkerParts, WorkerPlan, start_worker
@@ -43,6 +43,7 @@ def packs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shell(tmp_path: Path, packs: Path, marking: Marking) -> ShellRunner:
+    become_subreaper()
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     return ShellRunner(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 import pytest
 
 from attune.domain.retry import Ending, Outcome
 from attune.worker.processes import Marking, find_marked
 from attune.worker.runners.native import NativeRunner
-from attune.worker.runners.protocol import Attempt, Runner, Stop, StopReason, Stream, TooLate
+from attune.worker.runners.protocol import Attempt, Runner, Stop, StopReason, TooLate
 from attune.worker.runners.shell import ShellRunner
-from tests.witness.waiting import until
 from tests.worker.attempts import Printed, make_attempt
 
 MEBIBYTE = 1024 * 1024
@@ -32,10 +30,6 @@ class Subject:
     missing: Work
     unpromised: Work
     oversized: Work
-
-
-class Make(Protocol):
-    def __call__(self, stop: Stop | None = None, **changes: object) -> Attempt: ...
 
 
 @pytest.fixture(params=["native", "shell"])
@@ -119,7 +113,7 @@ async def test_work_whose_lease_may_be_over_never_begins(subject: Subject, marki
     def too_late() -> None:
         raise TooLate
 
-    attempt = make_attempt(**subject.endless)
+    attempt = make_attempt(None, **subject.endless)
     late = Attempt(work=attempt.work, stop=attempt.stop, worker=attempt.worker, check_clock=too_late)
     with pytest.raises(TooLate):
         await subject.runner.run(late, Printed())
@@ -137,7 +131,7 @@ async def test_a_result_that_breaks_the_promise_fails(subject: Subject) -> None:
     ending = await run(subject, subject.unpromised)
     assert (ending.outcome, code(ending)) == (Outcome.FAILED, "bad_output")
     assert ending.failure is not None
-    assert '"n"' in ending.failure.message
+    assert "'n'" in ending.failure.message
 
 
 async def test_a_result_that_is_too_large_fails(subject: Subject) -> None:

@@ -19,13 +19,13 @@ from tests.witness.waiting import until
 from tests.worker.attempts import NO_DIGEST, Printed, make_attempt
 
 
-async def run(shell: ShellRunner, printed: Printed | None = None, **work: object) -> Ending:
+async def run(shell: ShellRunner, printed: Printed | None = None, /, **work: object) -> Ending:
     async with asyncio.timeout(30):
-        return await shell.run(make_attempt(**work), printed or Printed())
+        return await shell.run(make_attempt(None, **work), printed or Printed())
 
 
 async def stdout_of(shell: ShellRunner, command: str, **work: object) -> str:
-    ending = await run(shell, command=command, **work)
+    ending = await run(shell, None, command=command, **work)
     assert ending.outcome is Outcome.SUCCEEDED, ending
     assert isinstance(ending.result, dict)
     return str(ending.result["stdout"])

@@ -8,8 +8,9 @@ from pathlib import Path
 from attune.domain.definitions import Runner
 from attune.domain.json_values import Json
 from attune.operations.cancel_execution import cancel_execution
+from attune.operations.place_requested import place_requested
 from attune.storage.database import Database
-from tests.witness.arrange import make_action, place, request, statuses
+from tests.witness.arrange import always_half, make_action, place, request, statuses
 from tests.witness.ledger import Ledger, ledger_command
 from tests.witness.waiting import until
 from tests.worker.conftest import StartWorker
@@ -76,15 +77,15 @@ async def test_an_attempt_starts_once_however_often_it_is_dispatched(
     await make_action(database, "demo.shell", runner=Runner.SHELL, entry_point=None, command=command)
     worker = await start_worker_here()
     [execution] = await request(database, "demo.shell")
-    await place(database, [execution])
     async with database.transaction() as tx:
+        await place_requested(tx, [execution], actor="test", draw=always_half)
         await tx.execute(
             """
             INSERT INTO outbox (topic, type, items)
-            SELECT topic, type, items FROM outbox, generate_series(1, 5)
-             WHERE topic = 'execution.dispatch.worker.' || $1::bigint
+            SELECT 'execution.dispatch.worker.' || $1::bigint, 'execution.dispatched', $2 FROM generate_series(1, 5)
             """,
             worker.worker_id,
+            [[execution, 1]],
         )
 
     await until(lambda: ended(database, [execution]))
@@ -164,7 +165,7 @@ async def test_draining_gives_back_what_waits_and_lets_the_rest_finish(
 
     async def drains() -> bool:
         async with database.reading() as tx:
-            return await tx.fetch_value("SELECT status FROM worker") == "draining"
+            return bool(await tx.fetch_value("SELECT status FROM worker") == "draining")
 
     await until(drains)
     gate.touch()

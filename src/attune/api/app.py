@@ -19,6 +19,7 @@ from attune.api.parts import ApiParts
 from attune.api.routes import access, definitions, executions, platform, workers
 from attune.api.services import Services
 from attune.domain.errors import FieldError
+from attune.domain.json_values import find_unstorable
 from attune.domain.permission import Caller, Permission
 from attune.domain.refs import did_you_mean
 
@@ -156,6 +157,8 @@ def _read_query(request: AnyRequest, shape: type[Q]) -> Q:
         if name not in known:
             raise _bad_query(str(name), f"is not a parameter of this route{did_you_mean(str(name), known)}")
     values = {str(name): value for name, value in given}
+    for unstorable in find_unstorable(values):
+        raise _bad_query(unstorable.pointer.lstrip("/"), unstorable.message)
     if len(values) != len(given):
         raise _bad_query("", "a parameter is given twice")
     try:

@@ -8,7 +8,7 @@ import msgspec
 from attune.api.errors import AnyRequest, BadRequest, TooLarge, WrongMediaType
 from attune.domain.errors import FieldError, Invalid
 from attune.domain.json_schema import find_document_errors
-from attune.domain.json_values import DEPTH_MAX, find_unstorable, join_pointer
+from attune.domain.json_values import DEPTH_MAX, Json, find_unstorable, join_pointer
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ def decode_body(body: bytes, shape: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise _explain_shape(body, shape, error) from error
     except RecursionError as error:
-        raise BadRequest(f"the JSON is nested deeper than {DEPTH_MAX} levels", code="bad_json") from error
+        raise _too_deep() from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _explain_json(body, error) from error
     # Only an escape can bring these characters in, so a body without one need not be searched.
@@ -97,13 +97,34 @@ def _reason(error: Exception) -> str:
 
 def _explain_shape(body: bytes, shape: type[T], error: msgspec.ValidationError) -> Invalid:
     """The decoder stops at the first mistake; the schema finds all of them."""
-    document = msgspec.json.decode(body)
-    fields = find_unstorable(document, bytes_max=len(body) * 2) or find_document_errors(
-        msgspec.json.schema(shape), document
-    )
-    fields = fields or [_first_mistake(error)]
+    try:
+        document = msgspec.json.decode(body)
+    except RecursionError as deep:
+        raise _too_deep() from deep
+    except (msgspec.DecodeError, UnicodeDecodeError) as malformed:
+        raise _explain_json(body, malformed) from malformed
+    fields = find_unstorable(document, bytes_max=len(body) * 2)
+    fields = fields or find_document_errors(schema_of(shape), document) or [_first_mistake(error)]
     more = f" (and {len(fields) - 1} more)" if len(fields) > 1 else ""
     return Invalid(f"the body is wrong: {_sentence(fields[0])}{more}", code="bad_body", fields=fields)
+
+
+def _too_deep() -> BadRequest:
+    return BadRequest(f"the JSON is nested deeper than {DEPTH_MAX} levels", code="bad_json")
+
+
+def schema_of(shape: type[T]) -> dict[str, Json]:
+    """The JSON Schema of a shape, its own part written out, so that a mistyped key finds the nearest."""
+    schema = msgspec.json.schema(shape, schema_hook=describe_any)
+    name = schema.get("$ref", "").rpartition("/")[2]
+    return {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema
+
+
+def describe_any(kind: type) -> dict[str, Json]:
+    """The schema of what may be any JSON value; nothing else is unknown to the generator."""
+    if kind is not object:
+        raise NotImplementedError
+    return {"title": "Any JSON value"}
 
 
 def _sentence(field: FieldError) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from attune.api.bodies import NoBody
+from attune.api.bodies import NoBody, describe_any
 from attune.api.endpoint import AnyEndpoint, Public
 from attune.api.errors import MEDIA_TYPE, TITLES, Problem
 
@@ -51,7 +51,7 @@ def _describe_types(routes: list[AnyEndpoint]) -> tuple[_Schemas, Document]:
     types: list[Any] = [Problem]
     for endpoint in routes:
         types += [each for each in (endpoint.answer, endpoint.body) if each is not None and each not in types]
-    schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE, schema_hook=describe_any)
     return _Schemas(types, schemas), dict(components)
 
 

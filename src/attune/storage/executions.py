@@ -101,6 +101,7 @@ async def change_many(tx: Tx, changes: Sequence[Change]) -> list[int]:
                tries = e.tries + (c.target = 'running')::int,
                placements = e.placements + c.placements_added,
                worker = COALESCE(c.worker_id, e.worker),
+               executor = CASE WHEN c.target = 'scheduled' THEN c.actor ELSE e.executor END,
                cancel_requested = e.cancel_requested OR c.target = 'canceling',
                not_before = now() + make_interval(secs => c.delay),
                result = COALESCE(c.result, e.result),

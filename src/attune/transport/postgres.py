@@ -168,10 +168,10 @@ class PostgresTransport:
         async with self._database.reading() as tx:
             found = await outbox.find_due(tx, topics, suspect_seconds=suspect_seconds)
         self._wake(due.topic for due in found if due.fresh)
-        for due in found:
-            if due.suspect:
-                for source in self._sources:
-                    source.suspect(due.topic)
+        for source in self._sources:
+            if suspects := {due.topic for due in found if due.suspect}.intersection(source.topics):
+                source.suspect(suspects)
+                self._active_until = monotonic() + ACTIVE_FOR_SECONDS
 
     async def _call(self) -> None:
         side = notices.SideConnection(self._database, application="attune notify")
@@ -214,11 +214,10 @@ class PostgresSource:
         self._due.update(dict.fromkeys(topics))
         self._awake.set()
 
-    def suspect(self, topic: str) -> None:
+    def suspect(self, topics: Iterable[str]) -> None:
         """There may be something to take with care."""
-        if topic in self.topics:
-            self._suspects.add(topic)
-            self._awake.set()
+        self._suspects.update(topics)
+        self._awake.set()
 
     async def wait(self) -> None:
         await self._awake.wait()
@@ -227,13 +226,17 @@ class PostgresSource:
         taken: list[Message] = []
         # Forgotten before it is asked for: a message that is committed after the question wakes us again.
         asked, self._due = list(self._due), {}
+        busy: list[str] = []
         for topic in asked:
             room = limit - len(taken)
-            if room:
-                found = await outbox.take(tx, topic, limit=room, suspect_seconds=self.limits.suspect_seconds)
-                taken += found
-            if not room or len(found) == room:
+            if not room:
                 self._due[topic] = None
+                continue
+            found = await outbox.take(tx, topic, limit=room, suspect_seconds=self.limits.suspect_seconds)
+            taken += found
+            if len(found) == room:
+                busy.append(topic)
+        self._due.update(dict.fromkeys(busy))
         self._sleep_if_done()
         return taken
 

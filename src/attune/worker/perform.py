@@ -8,7 +8,7 @@ import structlog
 
 from attune.domain.retry import Ending
 from attune.runtime.clock import monotonic
-from attune.runtime.failpoints import afailpoint
+from attune.runtime.failpoints import afailpoint, failpoint
 from attune.runtime.metrics import Metrics
 from attune.storage.executions import Startable
 from attune.worker.attempts import Attempts, Entry, Stage
@@ -84,6 +84,7 @@ class Performer:
         if runner is None:
             return failed(attempt, "missing_runner", f"this worker cannot run {work.runner} actions")
         await afailpoint("worker.run.before_start")
+        failpoint("worker.run.blocked")  # Blocks everything, as a pause of the whole process does.
         timer = asyncio.get_running_loop().call_later(
             min(work.timeout_seconds, TIMEOUT_SECONDS_MAX), entry.stop.request, StopReason.TIMEOUT
         )

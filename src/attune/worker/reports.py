@@ -69,6 +69,9 @@ class Reports:
                 pass
             except RETRYABLE:
                 item = replace(item, again=True)
+            except Exception:  # noqa: BLE001  output that cannot be stored is no reason to end the action
+                self._log.exception("output.unstorable", chunks=len(chunks))
+                return
             else:
                 return
             failures += 1

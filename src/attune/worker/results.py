@@ -99,14 +99,14 @@ PARSERS: Final[Mapping[str, Callable[[Captured], Json]]] = MappingProxyType(
 )
 
 
-def finish_with(attempt: Attempt, result: Json, *, exit_code: int | None = None) -> Ending:
-    """Success, if the result is small enough and what the output schema promises."""
+def finish_with(attempt: Attempt, result: Json, *, exit_code: int | None = None, seen: Json = None) -> Ending:
+    """Success, if the result is small enough and what the output schema promises; else a failure that keeps `seen`."""
     try:
         check_result(result, attempt.work.output_schema)
     except OutputTooLarge as error:
-        return failed(attempt, "output_too_large", str(error), exit_code=exit_code)
+        return failed(attempt, "output_too_large", str(error), result=seen, exit_code=exit_code)
     except BadOutput as error:
-        return failed(attempt, "bad_output", str(error), exit_code=exit_code)
+        return failed(attempt, "bad_output", str(error), result=seen, exit_code=exit_code)
     return succeeded(result, exit_code=exit_code)
 
 
@@ -122,7 +122,7 @@ def check_result(result: Json, schema: Json) -> None:
         raise OutputTooLarge(f"the result is {size} bytes long; at most {RESULT_BYTES_MAX} are kept")
     errors = validate_output(schema, result) if isinstance(schema, dict) else find_unstorable(result)
     if errors:
-        shown = "; ".join(f"{error.pointer or 'the result'} {error.message}" for error in errors[:ERRORS_SHOWN_MAX])
+        shown = "; ".join(f"{error.pointer} {error.message}".strip() for error in errors[:ERRORS_SHOWN_MAX])
         raise BadOutput(f"the result breaks the output schema: {shown}")
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 from typing import Final
 
+from attune.worker.launch import Child
 from attune.worker.processes import Children, end_all, find_tree, marker_of, signal_all
 from attune.worker.runners.protocol import AT_ONCE, StopReason
 
@@ -16,12 +17,10 @@ _LOOK_SECONDS: Final = 0.02
 class Tree:
     """The processes of one attempt, from its first one to the last that carries its marker."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, children: Children, *, marker: str, grace_seconds: float
-    ) -> None:
-        self._process = process
+    def __init__(self, child: Child, children: Children, *, marker: str, grace_seconds: float) -> None:
+        self._child = child
         self._children = children
-        self._root = process.pid
+        self._root = child.pid
         self._marker = marker
         self._grace_seconds = grace_seconds
         self._killing: asyncio.TimerHandle | None = None
@@ -64,7 +63,7 @@ class Tree:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _find(self) -> set[int]:
-        return find_tree(self._root, self._marker, root_ended=self._process.returncode is not None)
+        return find_tree(self._root, self._marker, root_ended=self._child.exit_code is not None)
 
     def _others(self) -> set[int]:
         return self._find() - {self._root}

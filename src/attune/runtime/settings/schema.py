@@ -59,9 +59,9 @@ class TransportKind(StrEnum):
 
 
 def default_capacity() -> int:
-    """Four executions per processor this process may use, and at least eight."""
+    """Eight executions per processor, and at least 32: most scripts wait more than they compute."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(8, 4 * (cores or 1))
+    return max(32, 8 * (cores or 1))
 
 
 def _no_labels() -> Mapping[str, str]:

@@ -14,6 +14,7 @@ import aio_pika
 from aio_pika.abc import AbstractConnection
 from aio_pika.exceptions import AMQPChannelError, ChannelPreconditionFailed, DeliveryError, PublishError
 
+from attune.domain.errors import Unavailable
 from attune.runtime.clock import new_uuid
 from attune.transport.rabbitmq.declare import arguments_of, declare_all, exchange_types
 from attune.transport.rabbitmq.link import BROKER_ERRORS, broker_calls, close, connect
@@ -29,21 +30,32 @@ SELF_TEST_SECONDS = 5.0
 SELF_TEST_TTL_MS = 1
 
 DECLARE_CURE = "start the service that declares it, or run `attune topology --repair`"
-DRAIN_CURE = "let its messages be consumed, then run `attune topology --repair`"
+DRAIN_CURE = "let its messages be consumed, stop who consumes it, then run `attune topology --repair`"
+REPAIR_CURE = "run `attune topology --repair`"
+# Longer than the questions about a hundred workers take.
+INSPECTION_SECONDS = 120.0
 
 
 async def inspect_broker(options: RabbitOptions, queues: Sequence[Queue], *, repair: bool) -> list[TopologyRow]:
     """One row for each queue, and one more for each exchange that is wrong; mended first if asked."""
+    try:
+        async with asyncio.timeout(INSPECTION_SECONDS):
+            return await _inspect(options, queues, repair=repair)
+    except BROKER_ERRORS as error:
+        raise Unavailable(f"RabbitMQ does not answer: {type(error).__name__}: {error}") from error
+
+
+async def _inspect(options: RabbitOptions, queues: Sequence[Queue], *, repair: bool) -> list[TopologyRow]:
     connection = await connect(options, purpose="inspect")
     try:
         if repair:
             await _repair(connection, options, queues)
-        rows = [
-            row
-            for name in exchange_types(options.dead_letter_exchange)
-            for row in await _inspect_exchange(connection, options, name)
-        ]
-        return rows + [await _inspect_queue(connection, options, queue) for queue in queues]
+        rows: list[TopologyRow] = []
+        for name in exchange_types(options.dead_letter_exchange):
+            rows += await _inspect_exchange(connection, options, name)
+        for queue in queues:
+            rows.append(await _inspect_queue(connection, options, queue))
+        return rows
     finally:
         await close(connection)
 
@@ -87,7 +99,7 @@ async def _inspect_exchange(connection: AbstractConnection, options: RabbitOptio
         async with _channel(connection) as channel:
             await channel.declare_exchange(name, kind, durable=True)
     except ChannelPreconditionFailed as error:
-        return [replace(row, problem=f"not a durable {kind} exchange: {error}", cure="run `attune topology --repair`")]
+        return [replace(row, problem=f"not a durable {kind} exchange: {error}", cure=REPAIR_CURE)]
     except AMQPChannelError as error:
         return [replace(row, problem=f"missing: {error}", cure=DECLARE_CURE)]
     return []
@@ -105,7 +117,8 @@ async def _inspect_queue(connection: AbstractConnection, options: RabbitOptions,
             arguments = arguments_of(queue, dead_letter_exchange=options.dead_letter_exchange)
             await channel.declare_queue(queue.name, durable=True, arguments={**arguments})
     except ChannelPreconditionFailed as error:
-        cure = DRAIN_CURE if found.message_count else "run `attune topology --repair`"
+        in_use = found.message_count or found.consumer_count
+        cure = DRAIN_CURE if in_use else REPAIR_CURE
         return replace(row, problem=f"declared differently: {error}", cure=cure)
     return await _inspect_bindings(connection, queue, row)
 
@@ -132,24 +145,32 @@ async def _probe(connection: AbstractConnection, exchange: str, key: str) -> boo
 
 
 async def _repair(connection: AbstractConnection, options: RabbitOptions, queues: Sequence[Queue]) -> None:
-    """Declare anew what differs: exchanges hold no messages, and a queue only if it is empty."""
+    """Declare what is missing, and anew what differs: an exchange holds no messages, a queue must hold none."""
     for name in exchange_types(options.dead_letter_exchange):
-        for row in await _inspect_exchange(connection, options, name):
-            if row.problem:
-                async with _channel(connection) as channel:
-                    await channel.exchange_delete(name)
-    for queue in queues:
-        row = await _inspect_queue(connection, options, queue)
-        if row.problem and row.messages == 0:
+        if await _inspect_exchange(connection, options, name):
             async with _channel(connection) as channel:
-                await channel.queue_delete(queue.name, if_empty=True)
+                await channel.exchange_delete(name)
     for queue in queues:
         try:
-            async with _channel(connection) as channel:
-                await declare_all(channel, [queue], dead_letter_exchange=options.dead_letter_exchange)
+            await _declare(connection, options, queue)
         except TopologyMismatch:
-            # It holds messages; the inspection that follows says so.
-            continue
+            await _replace(connection, options, queue)
+
+
+async def _declare(connection: AbstractConnection, options: RabbitOptions, queue: Queue) -> None:
+    async with _channel(connection) as channel:
+        await declare_all(channel, [queue], dead_letter_exchange=options.dead_letter_exchange)
+
+
+async def _replace(connection: AbstractConnection, options: RabbitOptions, queue: Queue) -> None:
+    """Not while it is consumed either: what a consumer holds would vanish with the queue."""
+    try:
+        async with _channel(connection) as channel:
+            await channel.queue_delete(queue.name, if_empty=True, if_unused=True)
+    except AMQPChannelError:
+        # It holds messages or is consumed; the inspection that follows says so.
+        return
+    await _declare(connection, options, queue)
 
 
 @asynccontextmanager

@@ -83,7 +83,8 @@ class Link:
 
     def watch(self, channel: AbstractChannel) -> None:
         """A channel that closes takes the connection with it: half a connection is worse than none."""
-        channel.close_callbacks.add(lambda *_: self.lose())
+        lost = self._lost
+        channel.close_callbacks.add(lambda *_: lost.set())
 
     async def run(self) -> None:
         """Keep the connection up until cancelled."""
@@ -114,8 +115,9 @@ class Link:
     async def _connected(self) -> AsyncIterator[None]:
         connection = await connect(self._options, purpose=self._purpose)
         try:
-            self._lost.clear()
-            connection.close_callbacks.add(lambda *_: self.lose())
+            # A new one for each connection: the end of an old one, noticed late, must not end this one.
+            lost = self._lost = asyncio.Event()
+            connection.close_callbacks.add(lambda *_: lost.set())
             self._connection = connection
             async with asyncio.timeout(REQUEST_SECONDS):
                 await self._prepare(connection)

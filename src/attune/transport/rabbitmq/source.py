@@ -19,7 +19,7 @@ from attune.storage.database import Database
 from attune.storage.tx import Tx
 from attune.transport.codec import UnreadableMessage
 from attune.transport.limits import Limits
-from attune.transport.rabbitmq.link import BROKER_ERRORS, broker_calls
+from attune.transport.rabbitmq.link import BROKER_ERRORS, broker_calls, close
 from attune.transport.rabbitmq.reading import is_probe, read, text_of
 from attune.transport.topology import Queue
 
@@ -61,10 +61,7 @@ class RabbitSource:
         channel, self._channel = self._channel, None
         self._forget()
         if channel is not None and not channel.is_closed:
-            try:
-                await channel.close()
-            except BROKER_ERRORS:
-                return
+            await close(channel)
 
     async def is_consuming(self) -> bool:
         """Whether the broker would still deliver to us; it may have cancelled without our noticing."""
@@ -107,27 +104,13 @@ class RabbitSource:
         self._any.set()
 
     async def settle(self, messages: Sequence[Message]) -> None:
-        deliveries = [self._held_delivery(message) for message in messages]
-        tags = [delivery.delivery_tag for delivery in deliveries if delivery and delivery.delivery_tag]
-        if not tags or self._channel is None:
-            return
-        newest = max(tags)
-        older = [other.delivery_tag or 0 for held in self._held.values() for other in held]
-        try:
-            with broker_calls():
-                channel = await self._channel.get_underlay_channel()
-                if len(tags) > 1 and min(older, default=newest + 1) > newest:
-                    await channel.basic_ack(newest, multiple=True, wait=False)
-                    return
-                for tag in tags:
-                    await channel.basic_ack(tag, wait=False)
-        except BROKER_ERRORS:
-            # The connection is gone: the broker delivers again, and the handler finds the work done.
-            return
+        for message in messages:
+            if delivery := self._held_delivery(message):
+                await self._acknowledge(delivery)
 
     async def _receive(self, delivery: AbstractIncomingMessage) -> None:
         if is_probe(delivery):
-            await delivery.ack()
+            await self._acknowledge(delivery)
             return
         try:
             message = read(delivery, self.queue)
@@ -154,10 +137,15 @@ class RabbitSource:
                 error=suspect.error,
             )
         await afailpoint("dlq.parked.before_ack")
+        await self._acknowledge(suspect.delivery)
+
+    async def _acknowledge(self, delivery: AbstractIncomingMessage) -> None:
+        """On the channel it came through: numbers of a later connection mean other messages."""
         try:
             with broker_calls():
-                await suspect.delivery.ack()
+                await delivery.channel.basic_ack(delivery.delivery_tag or 0, wait=False)
         except BROKER_ERRORS:
+            # The connection is gone: the broker delivers again, and the handler finds the work done.
             return
 
     def _drop(self, suspect: Message | _Unreadable) -> None:

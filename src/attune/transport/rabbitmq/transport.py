@@ -19,7 +19,7 @@ from attune.transport.rabbitmq.link import BROKER_ERRORS, Link, broker_calls, cl
 from attune.transport.rabbitmq.options import REQUEST_SECONDS, RabbitOptions, ReturnedDispatch
 from attune.transport.rabbitmq.publisher import Publisher
 from attune.transport.rabbitmq.source import RabbitSource
-from attune.transport.topology import NOTIFICATIONS, Queue, TopologyMismatch, TopologyRow, notification_queue
+from attune.transport.topology import NOTIFICATIONS, Queue, TopologyRow, notification_queue
 
 RETRY_SECONDS = 1.0
 SELF_TEST_RETRY_SECONDS = 5.0
@@ -56,19 +56,16 @@ class RabbitTransport:
 
     async def declare(self, queues: Sequence[Queue]) -> None:
         """Declare queues now and on every later connection; waits for the broker for as long as it takes."""
-        self._queues.update((queue.name, queue) for queue in queues)
         while True:
             await self._link.up.wait()
             try:
                 await self._declare_now(queues)
-            except TopologyMismatch:
-                for queue in queues:
-                    self._queues.pop(queue.name, None)
-                raise
-            except BROKER_ERRORS:
+            except BROKER_ERRORS as error:
+                self._log.warning("declaration.interrupted", error=repr(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             break
+        self._queues.update((queue.name, queue) for queue in queues)
         self._log.info("infrastructure setup", transport=self.name, queues=[queue.name for queue in queues])
 
     @asynccontextmanager

@@ -18,7 +18,7 @@ from attune.domain.retry import Ending
 from attune.packs.store import content_folder
 from attune.storage.executions import Startable
 from attune.worker.delivery import Undeliverable, write_parameters
-from attune.worker.launch import launch
+from attune.worker.launch import Child, launch
 from attune.worker.processes import MARKER_VARIABLE, Children, Marking
 from attune.worker.results import (
     PARSERS,
@@ -40,6 +40,8 @@ SHEBANG_BYTES_MAX: Final = 256
 READ_BYTES: Final = 64 * 1024
 ACTIONS_FOLDER: Final = "actions"
 OUTPUT_FILE: Final = "output.json"
+# If somebody else took the exit code away.
+UNKNOWN_EXIT: Final = 255
 
 
 class Unrunnable(Exception):
@@ -91,36 +93,36 @@ class ShellRunner:
         marker = environment[MARKER_VARIABLE]
         attempt.check_clock()
         try:
-            process = await self._launch(command, directory, environment, feeds=fed is not None)
+            child = await self._launch(command, directory, environment, feeds=fed is not None)
         except OSError as error:
             return failed(attempt, "cannot_start", f"{command[0]} cannot be started: {error.strerror}")
-        tree = Tree(process, self._plan.children, marker=marker, grace_seconds=self._plan.grace_seconds)
+        tree = Tree(child, self._plan.children, marker=marker, grace_seconds=self._plan.grace_seconds)
         captured = {Stream.STDOUT: Captured(), Stream.STDERR: Captured()}
         attempt.stop.listen(tree.stop)
         try:
-            exit_code = await _attend(process, tree, fed, captured, output)
+            exit_code = await _attend(child, tree, fed, captured, output)
         except BaseException:
             # The worker itself is being stopped by force: nothing may be left running.
             tree.kill()
             raise
         finally:
             attempt.stop.forget_listener()
-            self._plan.children.own.discard(process.pid)
+            self._plan.children.own.discard(child.pid)
         return _ending(attempt, exit_code, captured, directory / OUTPUT_FILE, whole_tree_gone=tree.gone)
 
     async def _launch(
         self, command: Sequence[str], directory: Path, environment: Mapping[str, str], *, feeds: bool
-    ) -> asyncio.subprocess.Process:
+    ) -> Child:
         children = self._plan.children
         children.starting += 1
         try:
-            process = await launch(
+            child = await launch(
                 command, guards=self._plan.guards, directory=directory, environment=environment, feeds=feeds
             )
-            children.own.add(process.pid)
+            children.own.add(child.pid)
         finally:
             children.starting -= 1
-        return process
+        return child
 
     def _command(self, work: Startable, directory: Path) -> list[str]:
         if work.entry_point is not None:
@@ -169,37 +171,37 @@ class ShellRunner:
 
 
 async def _attend(
-    process: asyncio.subprocess.Process,
+    child: Child,
     tree: Tree,
     fed: bytes | None,
     captured: Mapping[Stream, Captured],
     output: Output,
 ) -> int:
     """Feed, read both streams to their end, and see the whole tree off; returns the exit code."""
-    assert process.stdout is not None  # noqa: S101  both are pipes
-    assert process.stderr is not None  # noqa: S101
     readers = asyncio.gather(
-        _read(process.stdout, Stream.STDOUT, captured[Stream.STDOUT], output),
-        _read(process.stderr, Stream.STDERR, captured[Stream.STDERR], output),
-        _feed(process, fed),
+        _read(child.stdout, Stream.STDOUT, captured[Stream.STDOUT], output),
+        _read(child.stderr, Stream.STDERR, captured[Stream.STDERR], output),
+        _feed(child, fed),
     )
     try:
-        exit_code = await process.wait()
+        await child.exited
         await tree.see_off(readers)
-        await readers
+        if tree.gone:  # A process that outlives even KILL must not keep the attempt open.
+            await readers
     finally:
         readers.cancel()
-    return exit_code
+        child.close()
+    return child.exit_code if child.exit_code is not None else UNKNOWN_EXIT
 
 
-async def _feed(process: asyncio.subprocess.Process, content: bytes | None) -> None:
-    if process.stdin is None or content is None:
+async def _feed(child: Child, content: bytes | None) -> None:
+    if child.stdin is None or content is None:
         return
     # A script need not read its parameters.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        process.stdin.write(content)
-        await process.stdin.drain()
-    process.stdin.close()
+        child.stdin.write(content)
+        await child.stdin.drain()
+    child.stdin.close()
 
 
 async def _read(reader: asyncio.StreamReader, stream: Stream, captured: Captured, output: Output) -> None:
@@ -224,7 +226,7 @@ def _ending(
         return failed(attempt, "bad_output", str(error), result=seen, exit_code=exit_code)
     except OutputTooLarge as error:
         return failed(attempt, "output_too_large", str(error), result=seen, exit_code=exit_code)
-    return finish_with(attempt, result, exit_code=exit_code)
+    return finish_with(attempt, result, exit_code=exit_code, seen=seen)
 
 
 def _say_exit(exit_code: int) -> str:
@@ -255,8 +257,11 @@ def _read_written(path: Path) -> Captured | None:
     except OSError as error:
         raise BadOutput(f"the output file cannot be read: {error.strerror}") from None
     captured = Captured()
-    with os.fdopen(descriptor, "rb") as file:
-        captured.add(file.read(RESULT_BYTES_MAX + 1))
+    try:
+        with os.fdopen(descriptor, "rb") as file:
+            captured.add(file.read(RESULT_BYTES_MAX + 1))
+    except OSError as error:
+        raise BadOutput(f"the output file cannot be read: {error.strerror}") from None
     return captured if captured.total else None
 
 

@@ -1,0 +1,177 @@
+"""Bad input gets a clear answer, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from attune.api.parts import ApiLimits
+from attune.storage.database import Database
+from tests.api.running import Api, serving
+
+JSON = {"Content-Type": "application/json"}
+
+
+async def nothing_was_created(api: Api) -> bool:
+    async with api.database.reading() as tx:
+        return not await tx.fetch_value("SELECT EXISTS (SELECT 1 FROM execution) OR EXISTS (SELECT 1 FROM outbox)")
+
+
+async def test_an_unknown_action_is_answered_with_the_nearest_name(api: Api) -> None:
+    answer = await api.admin.post("/api/v1/executions", json={"action_ref": "demo.cuont"})
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (404, "unknown_action")
+    assert "did you mean 'demo.count'?" in problem["detail"]
+    assert problem["errors"][0]["pointer"] == "/action_ref"
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert await nothing_was_created(api)
+
+
+async def test_every_bad_parameter_is_named_by_its_pointer(api: Api) -> None:
+    asked = {"action_ref": "demo.count", "parameters": {"n": "x", "host": 3, "extra": 1}}
+    answer = await api.admin.post("/api/v1/executions", json=asked)
+    assert answer.status_code == 422
+    pointers = {error["pointer"] for error in answer.json()["errors"]}
+    assert pointers == {"/parameters/n", "/parameters/host", "/parameters/extra"}
+    assert await nothing_was_created(api)
+
+
+async def test_every_bad_field_is_named_by_its_pointer(api: Api) -> None:
+    asked = {"action_ref": 1, "prioritty": 3, "priority": "high", "not_before": "soon", "worker_id": 0}
+    answer = await api.admin.post("/api/v1/executions", json=asked)
+    assert answer.status_code == 422
+    errors = {error["pointer"]: error["message"] for error in answer.json()["errors"]}
+    assert set(errors) == {"/action_ref", "/prioritty", "/priority", "/not_before", "/worker_id"}
+    assert "did you mean 'priority'?" in errors["/prioritty"]
+
+
+async def test_a_bad_field_inside_a_batch_is_named_by_its_place(api: Api) -> None:
+    asked = {"executions": [{"action_ref": "demo.anything"}, {"action_ref": "demo.anything", "trace_tag": 7}]}
+    answer = await api.admin.post("/api/v1/executions:batch", json=asked)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "/executions/1/trace_tag"
+
+
+async def test_a_batch_of_one_names_its_place_too(api: Api) -> None:
+    asked = {"executions": [{"action_ref": "demo.nothing"}]}
+    answer = await api.admin.post("/api/v1/executions:batch", json=asked)
+    assert answer.status_code == 404
+    assert answer.json()["errors"][0]["pointer"] == "/executions/0/action_ref"
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        (b'{"action_ref": "demo.anything",\n  oops}', "line 2, column 3"),
+        (b'{"action_ref": "demo', "line 1, column 21: it ends too early"),
+        (b"", "empty"),
+        (b'{"action_ref": "\xff"}', "UTF-8"),
+        (b"[" * 100_000, "nested deeper"),
+    ],
+)
+async def test_what_is_not_json_is_answered_with_the_place(api: Api, body: bytes, where: str) -> None:
+    answer = await api.admin.post("/api/v1/executions", content=body, headers=JSON)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_json")
+    assert where in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "pointer"),
+    [
+        ({"action_ref": "demo.anything", "trace_tag": "a\0b"}, "/trace_tag"),
+        ({"action_ref": "demo\0", "parameters": {}}, "/action_ref"),
+        ({"action_ref": "demo.anything", "parameters": {"x": ["\0"]}}, "/parameters/x/0"),
+        ({"action_ref": "demo.anything", "parameters": {"a\0": 1}}, "/parameters"),
+    ],
+)
+async def test_nul_characters_are_refused_by_their_place(api: Api, asked: object, pointer: str) -> None:
+    answer = await api.admin.post("/api/v1/executions", json=asked)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == pointer
+    assert await nothing_was_created(api)
+
+
+async def test_nul_characters_are_refused_everywhere_else(api: Api) -> None:
+    assert (await api.admin.post("/api/v1/tokens", json={"name": "\0"})).status_code == 422
+    assert (await api.admin.post("/api/v1/packs:install", json={"path": "/a\0b"})).status_code == 422
+    assert (await api.stranger.post("/auth/login", json={"login": "\0", "password": "x"})).status_code == 422
+    assert (await api.admin.get("/api/v1/actions/a%00b")).status_code == 404
+    assert (await api.admin.get("/api/v1/executions?trace_tag=a%00b")).status_code == 400
+
+
+async def test_parameters_nested_too_deeply_are_refused(api: Api) -> None:
+    nested: object = 1
+    for _ in range(100):
+        nested = [nested]
+    answer = await api.admin.post(
+        "/api/v1/executions", json={"action_ref": "demo.anything", "parameters": {"x": nested}}
+    )
+    assert answer.status_code == 422
+    assert await nothing_was_created(api)
+
+
+async def test_a_body_of_ten_mebibytes_is_refused_with_an_answer(api: Api) -> None:
+    body = json.dumps({"action_ref": "demo.anything", "parameters": {"x": "y" * 10 * 1024 * 1024}}).encode()
+    answer = await api.admin.post("/api/v1/executions", content=body, headers=JSON)
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+    assert await nothing_was_created(api)
+
+
+async def test_the_limit_of_a_body_is_a_setting(database: Database, tmp_path: Path) -> None:
+    async with serving(database, tmp_path, limits=ApiLimits(body_max_bytes=1024)) as api:
+        answer = await api.admin.post("/api/v1/tokens", json={"name": "x" * 2000})
+        assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "", "application/x-www-form-urlencoded"])
+async def test_a_body_that_is_not_declared_as_json_is_refused(api: Api, content_type: str) -> None:
+    headers = {"Content-Type": content_type} if content_type else {}
+    answer = await api.admin.post("/api/v1/executions", content=b'{"action_ref": "demo.anything"}', headers=headers)
+    assert answer.status_code == 415
+
+
+@pytest.mark.parametrize(
+    "query", ["limitt=1", "limit=0", "limit=x", "cursor=nonsense", "sort=name", "status=done", "limit=1&limit=2"]
+)
+async def test_a_wrong_query_is_refused(api: Api, query: str) -> None:
+    answer = await api.admin.get(f"/api/v1/executions?{query}")
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_query")
+
+
+async def test_a_route_that_does_not_exist_is_a_problem_too(api: Api) -> None:
+    nowhere = await api.admin.get("/api/v1/nowhere")
+    assert (nowhere.status_code, nowhere.json()["code"]) == (404, "no_such_route")
+    wrong = await api.admin.delete("/api/v1/executions")
+    assert (wrong.status_code, wrong.json()["code"]) == (405, "method_not_allowed")
+    assert nowhere.headers["x-request-id"] == nowhere.json()["request_id"]
+
+
+async def test_the_request_id_is_echoed_if_it_is_sensible(api: Api) -> None:
+    kept = await api.admin.get("/api/v1/packs", headers={"X-Request-Id": "mine-1"})
+    assert kept.headers["x-request-id"] == "mine-1"
+    replaced = await api.admin.get("/api/v1/packs", headers={"X-Request-Id": "a b"})
+    assert replaced.headers["x-request-id"] != "a b"
+
+
+async def test_a_bug_is_answered_without_its_details(api: Api) -> None:
+    async with api.database.transaction() as tx:
+        await tx.execute("ALTER TABLE worker RENAME COLUMN host TO moved")
+    answer = await api.admin.get("/api/v1/workers")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    assert "column" not in answer.text
+    assert answer.headers["x-request-id"] == answer.json()["request_id"]
+
+
+async def test_a_database_that_is_away_is_answered_with_try_again(database_url: str, tmp_path: Path) -> None:
+    database = await Database.connect(database_url, size=3)
+    async with serving(database, tmp_path) as api:
+        await database.close()
+        answers = await asyncio.gather(
+            api.admin.get("/api/v1/packs"),
+            api.stranger.post("/auth/login", json={"login": "admin", "password": "x"}),
+        )
+    assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(503, "database_unavailable")] * 2
+    assert answers[0].headers["retry-after"] == "1"
