@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import httpx2
@@ -92,9 +93,15 @@ async def until_alive(stranger: httpx2.AsyncClient, server: asyncio.Task[None]) 
                 return
 
 
+@cache
+def password_hash() -> str:
+    """Hashing is slow on purpose; once is enough for all tests."""
+    return hash_password(PASSWORD)
+
+
 async def people(database: Database) -> tuple[str, str]:
     """The first administrator's token, and one of the same identity that may only look."""
-    hashed = await asyncio.to_thread(hash_password, PASSWORD)
+    hashed = password_hash()
     async with database.transaction() as tx:
         first = await bootstrap_admin(tx, login="admin", password_hash=hashed, token_name="cli", by=TESTER)
         assert first is not None

@@ -105,10 +105,10 @@ async def test_a_password_gives_a_token_that_works(api: Api) -> None:
         assert (await person.get("/api/v1/executions")).status_code == 200
 
 
-@pytest.mark.parametrize("login", ["admin", "nobody"])
-async def test_a_wrong_login_does_not_say_what_was_wrong(api: Api, login: str) -> None:
-    answer = await api.stranger.post("/auth/login", json={"login": login, "password": "guess"})
-    assert (answer.status_code, answer.json()["code"]) == (401, "bad_login")
+async def test_a_wrong_login_does_not_say_what_was_wrong(api: Api) -> None:
+    for login in ("admin", "nobody"):
+        answer = await api.stranger.post("/auth/login", json={"login": login, "password": "guess"})
+        assert (answer.status_code, answer.json()["code"]) == (401, "bad_login")
 
 
 async def test_guessing_passwords_is_slowed_down(api: Api) -> None:

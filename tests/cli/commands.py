@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from attune.cli.platform.processes import wait_until
 
 COMMAND = (sys.executable, "-P", "-m", "attune.cli.main")
 SECONDS_MAX = 60.0
@@ -33,7 +34,4 @@ def attune(
 
 def wait_for(holds: Callable[[], bool], *, what: str, seconds_max: float = 20.0) -> None:
     """Look again and again until it is so; fails by name if it never is."""
-    deadline = time.monotonic() + seconds_max
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {seconds_max:g} s: {what}"
-        time.sleep(0.02)
+    assert wait_until(holds, seconds_max=seconds_max), f"not within {seconds_max:g} s: {what}"

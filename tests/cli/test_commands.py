@@ -116,7 +116,7 @@ def test_help_about_an_action_shows_its_parameters(home: Path, api: StandInApi) 
     ],
 )
 def test_refusals_have_exit_codes(home: Path, api: StandInApi, status: int, code: str, exit_code: int) -> None:
-    problem = {"detail": "because", "code": code, "status": status, "fields": [{"pointer": "/n", "message": "missing"}]}
+    problem = {"detail": "because", "code": code, "status": status, "errors": [{"pointer": "/n", "message": "missing"}]}
     api.answer("GET", "/api/v1/workers", problem, status=status)
     done = attune("worker", "list", home=home, more=api.environment)
     assert done.returncode == exit_code

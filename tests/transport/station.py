@@ -88,13 +88,13 @@ def build_transport(
         url=broker_url,
         dispatch_ttl_seconds=dispatch_ttl_seconds,
         relay_overdue_seconds=1.0,
-        relay_claim_seconds=3.0,
+        relay_claim_seconds=4.0,
         relay_interval_seconds=0.1,
         returned_seconds=0.2,
         watchdog_seconds=0.5,
         revision_poll_seconds=0.5,
         reconnect_ceiling_seconds=0.5,
-        publish_seconds=2.0,
+        publish_seconds=3.0,
     )
     return RabbitTransport(database, options, on_returned_dispatch=on_returned_dispatch)
 

@@ -31,7 +31,7 @@ def startable(**changes: object) -> Startable:
         "timeout_seconds": 60.0,
         "traceparent": None,
     }
-    return Startable(**(values | changes))  # type: ignore[arg-type]
+    return Startable(**(values | changes))  # type: ignore[arg-type]  # each has its field's type
 
 
 def make_attempt(stop: Stop | None = None, **changes: object) -> Attempt:

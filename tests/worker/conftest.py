@@ -15,10 +15,11 @@ from attune.runtime.supervise import Tasks
 from attune.storage.database import Database
 from attune.transport.postgres import PostgresTransport
 from attune.worker.launch import probe_guards, watch_children_by_descriptor
+from attune.worker.plan import WorkerParts, WorkerPlan
 from attune.worker.processes import Children, Marking, become_subreaper
 from attune.worker.runners.native import NativeRunner
 from attune.worker.runners.shell import ShellPlan, ShellRunner
-from attune.worker.service import Worker, WorkerParts, WorkerPlan, start_worker
+from attune.worker.service import Worker, start_worker
 
 StartWorker = Callable[..., Awaitable[Worker]]
 
@@ -76,7 +77,7 @@ def make_plan(tmp_path: Path, packs: Path, **changes: object) -> WorkerPlan:
         "version": "test",
         "grace_seconds": 0.5,
     }
-    return WorkerPlan(**(values | changes))  # type: ignore[arg-type]
+    return WorkerPlan(**(values | changes))  # type: ignore[arg-type]  # each has its field's type
 
 
 @asynccontextmanager

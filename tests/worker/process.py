@@ -14,7 +14,8 @@ from attune.runtime.metrics import build_metrics
 from attune.runtime.supervise import Tasks, run_service
 from attune.storage.database import Database
 from attune.transport.postgres import PostgresTransport
-from attune.worker.service import WorkerParts, WorkerPlan, run_worker
+from attune.worker.plan import WorkerParts, WorkerPlan
+from attune.worker.service import run_worker
 
 
 async def serve(tasks: Tasks, url: str, plan: WorkerPlan) -> None:

@@ -19,6 +19,7 @@ from attune.storage.database import Database
 from attune.worker.processes import MARKER_VARIABLE, Marking, find_marked
 from tests.witness.arrange import always_half, make_action, place, request, statuses
 from tests.witness.ledger import Ledger, ledger_command
+from tests.witness.proxy import proxy_before
 from tests.witness.waiting import until
 from tests.worker.conftest import StartWorker
 
@@ -30,8 +31,10 @@ StartProcess = Callable[..., Awaitable[asyncio.subprocess.Process]]
 async def start_process(database: Database, database_url: str, tmp_path: Path) -> AsyncIterator[StartProcess]:
     started: list[asyncio.subprocess.Process] = []
 
-    async def begin(*, heartbeat_seconds: float = 1.0, failpoints: str = "") -> asyncio.subprocess.Process:
-        told = {"name": "worker-1", "home": str(tmp_path), "url": database_url, "heartbeat_seconds": heartbeat_seconds}
+    async def begin(
+        *, heartbeat_seconds: float = 1.0, failpoints: str = "", url: str = database_url
+    ) -> asyncio.subprocess.Process:
+        told = {"name": "worker-1", "home": str(tmp_path), "url": url, "heartbeat_seconds": heartbeat_seconds}
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             str(Path(__file__).with_name("process.py")),
@@ -214,3 +217,57 @@ async def test_a_starting_worker_ends_what_an_earlier_start_left(
     finally:
         other.kill()
         await other.wait()
+
+
+async def test_a_worker_cut_off_from_the_database_kills_its_scripts_before_anybody_may_take_over(
+    database: Database, database_url: str, start_process: StartProcess, tmp_path: Path
+) -> None:
+    async with proxy_before(database_url) as proxy:
+        await start_process(url=proxy.redirect(database_url))
+        _, ledger, pids = await run_endless(database, tmp_path)
+        proxy.black_hole()
+
+        async def all_gone() -> bool:
+            return alive(pids) == []
+
+        await until(all_gone)
+        async with database.reading() as tx:
+            # The attempt may be given to another worker one interval after its lease has run out.
+            assert await tx.fetch_value("SELECT now() < lease_until + interval '1 second' FROM assignment")
+        assert ledger.ends() == []
+        proxy.black_hole(on=False)
+
+
+async def test_what_ended_while_the_database_was_away_is_reported_when_it_is_back(
+    database: Database, database_url: str, start_process: StartProcess, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.txt")
+    gate = tmp_path / "gate"
+    command = ledger_command(ledger.path, body=f"while [ ! -e {gate} ]; do sleep 0.02; done; echo printed")
+    await make_action(database, "demo.shell", runner=Runner.SHELL, entry_point=None, command=command)
+    async with proxy_before(database_url) as proxy:
+        await start_process(url=proxy.redirect(database_url), heartbeat_seconds=3)
+        [execution] = await request(database, "demo.shell")
+        await place(database, [execution])
+
+        async def started() -> bool:
+            return len(ledger.starts()) == 1
+
+        async def ended() -> bool:
+            return len(ledger.ends()) == 1
+
+        await until(started)
+        proxy.refuse = True
+        proxy.cut()
+        gate.touch()
+        await until(ended)
+        assert await statuses(database, [execution]) == ["running"]
+        proxy.refuse = False
+
+        async def reported() -> bool:
+            return await statuses(database, [execution]) == ["succeeded"]
+
+        await until(reported)
+        async with database.reading() as tx:
+            assert await tx.fetch_column("SELECT content FROM execution_log") == ["printed\n"]
+            assert await tx.fetch_value("SELECT count(*) FROM late_result") == 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from attune.domain.definitions import Runner
 from attune.domain.json_values import Json
 from attune.operations.cancel_execution import cancel_execution
@@ -241,3 +243,50 @@ async def test_a_dispatch_whose_message_was_lost_is_found_by_the_heartbeat(
 
     await until(lambda: ended(database, [execution]))
     assert await statuses(database, [execution]) == ["succeeded"]
+
+
+@pytest.mark.parametrize(
+    "work", [{"entry_point": "sleep"}, {"runner": Runner.SHELL, "entry_point": None, "command": "sleep 300"}]
+)
+async def test_what_does_not_end_in_time_ends_as_timeout(
+    database: Database, start_worker_here: StartWorker, work: dict[str, object]
+) -> None:
+    await make_action(database, "demo.slow", timeout_seconds=1, **work)
+    await start_worker_here()
+    [execution] = await request(database, "demo.slow", parameters={"seconds": 300})
+    await place(database, [execution])
+
+    await until(lambda: ended(database, [execution]))
+
+    status, _, error = await read(database, execution)
+    assert status == "timeout"
+    assert isinstance(error, dict)
+    assert error["message"] == "did not end within 1 s"
+
+
+async def test_a_late_report_changes_nothing_and_is_kept_for_people(
+    database: Database, start_worker_here: StartWorker, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    command = f"while [ ! -e {gate} ]; do sleep 0.02; done; echo late"
+    await make_action(database, "demo.shell", runner=Runner.SHELL, entry_point=None, command=command)
+    worker = await start_worker_here(heartbeat_seconds=60)
+    [execution] = await request(database, "demo.shell")
+    await place(database, [execution])
+
+    async def runs() -> bool:
+        return await statuses(database, [execution]) == ["running"]
+
+    await until(runs)
+    async with database.transaction() as tx:
+        await tx.execute("UPDATE assignment SET lease = gen_random_uuid()")
+    gate.touch()
+
+    async def kept() -> bool:
+        async with database.reading() as tx:
+            return bool(await tx.fetch_value("SELECT count(*) FROM late_result WHERE outcome = 'succeeded'"))
+
+    await until(kept)
+    assert await statuses(database, [execution]) == ["running"]
+    assert await log_of(database, execution) == []
+    assert len(worker.attempts) == 0

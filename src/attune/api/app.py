@@ -47,7 +47,8 @@ def all_endpoints(*, version: str) -> tuple[AnyEndpoint, ...]:
         *definitions.ENDPOINTS,
         *workers.ENDPOINTS,
         *access.ENDPOINTS,
-        *platform.build_endpoints(describe_once),
+        *platform.ENDPOINTS,
+        platform.description_endpoint(describe_once),
     )
     return endpoints
 
@@ -151,7 +152,9 @@ async def _read(services: Services, request: AnyRequest) -> bytes:
 
 def _read_query(request: AnyRequest, shape: type[Q]) -> Q:
     """The query, strictly: an unknown or repeated parameter is a mistake somebody would like to hear of."""
-    given = list(request.query_params.multi_items())
+    given = list(request.query_params.multi_items()) if request.scope["query_string"] else []
+    if not given:
+        return shape()
     known = [field.encode_name for field in msgspec.structs.fields(shape)]
     for name, _ in given:
         if name not in known:

@@ -19,6 +19,7 @@ PROCESS_VIEW: Final = View(
 )
 # PostgreSQL's own fast and immediate ends, which come after the services' grace.
 DATABASE_SECONDS_MAX: Final = 50.0
+MARGIN_SECONDS: Final = 5.0
 LINES_SHOWN: Final = 100
 
 
@@ -78,12 +79,16 @@ def down() -> None:
     """Stop the platform; returns when no process of it is left."""
     from attune.cli.platform.instance import owner
     from attune.cli.platform.leftovers import end_leftovers
-    from attune.cli.platform.processes import find_marked, is_alive, wait_until, with_descendants
+    from attune.cli.platform.processes import end, find_marked, is_alive, is_by_hand, wait_until, with_descendants
     from attune.cli.session import load
 
     loaded, home = load()
     grace_seconds = loaded.settings.worker.shutdown_timeout
-    before = with_descendants(find_marked(home))
+    marked = find_marked(home)
+    before = with_descendants(marked)
+    # Those started by hand first: to end well they need the database, which the supervisor takes away.
+    by_hand = [process for process in marked if is_by_hand(process)]
+    end(by_hand, ask=by_hand, grace_seconds=grace_seconds + MARGIN_SECONDS)
     if _ask_to_stop(home):
         wait_until(lambda: owner(home) is None, seconds_max=2 * grace_seconds + DATABASE_SECONDS_MAX)
     still = [process for process in before if is_alive(process)]

@@ -7,7 +7,8 @@ from attune.domain.definitions import PackDefinition, PolicyDefinition
 from attune.domain.errors import FieldError, Invalid
 from attune.domain.json_values import Json
 from attune.operations.write_audit import Actor, Deed, write_audit
-from attune.storage import actions, packs, policies
+from attune.storage import actions
+from attune.storage.definitions import packs, policies
 from attune.storage.tx import Tx
 
 

@@ -162,7 +162,11 @@ class Database:
             server_settings=HOT_SETTINGS | {"application_name": application},
             timeout=10,
         )
-        await _prepare_connection(connection)
+        try:
+            await _prepare_connection(connection)
+        except BaseException:
+            connection.terminate()
+            raise
         return connection
 
 

@@ -141,7 +141,9 @@ class Claims:
         started = {item.startable.execution_id: item for item in again}
         for entry in unsettled:
             fresh = started.get(entry.key[0], entry.started)
-            if entry.stage is Stage.UNSETTLED and entry.key in ours and fresh is not None:
+            if entry.stage is not Stage.UNSETTLED:
+                continue  # Another call has settled it meanwhile.
+            if entry.key in ours and fresh is not None:
                 self._run(entry, fresh, tx.began_at)
             else:
                 self._attempts.drop(entry)

@@ -11,17 +11,18 @@ from typing import Final
 
 from attune.worker.processes import MARKER_VARIABLE, Children
 
-# Several rounds, because a process may be forking while it is being looked for.
+# Until a look finds nothing, because a process may be forking while it is being looked for; at most 10 seconds.
 _SCRIPT: Final = r"""
 trap '' TERM INT HUP
 read -r _
-for round in 1 2 3 4 5; do
-  for file in /proc/[0-9]*/environ; do
-    if tr '\000' '\n' < "$file" 2>/dev/null | grep -q -F -- "$1"; then
-      pid=${file#/proc/}
-      kill -KILL "${pid%/environ}" 2>/dev/null
-    fi
+round=0
+while [ $round -lt 100 ] && files=$(grep -l -s -F -- "$1" /proc/[0-9]*/environ); do
+  for file in $files; do
+    pid=${file#/proc/}
+    kill -KILL "${pid%/environ}" 2>/dev/null
   done
+  round=$((round + 1))
+  sleep 0.1
 done
 """
 

@@ -2,12 +2,9 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -20,23 +17,22 @@ from attune.domain.placement import NATIVE_BUFFER
 from attune.operations.attend_workers import begin_drain, hand_back_unstarted, leave, register_worker
 from attune.operations.start_executions import Claimant
 from attune.runtime.clock import draw, jittered_backoff, monotonic, new_uuid
-from attune.runtime.metrics import Metrics
 from attune.runtime.supervise import Tasks
-from attune.storage.database import Database, may_work_later
+from attune.storage.database import may_work_later
 from attune.storage.own_connection import OwnConnection
 from attune.storage.tx import Tx
 from attune.storage.workers import Registration
 from attune.transport.consume import Handler, consume
-from attune.transport.limits import Limits
-from attune.transport.protocol import Transport
 from attune.transport.topology import Queue, worker_queues
 from attune.worker.attempts import Attempts
 from attune.worker.claims import Claims
 from attune.worker.guardian import Guardian
 from attune.worker.heartbeat import Heartbeat
-from attune.worker.launch import probe_guards, watch_children_by_descriptor
+from attune.worker.launch import probe_guards
+from attune.worker.machine import prepare_machine, warn_of_root
 from attune.worker.perform import Performer
-from attune.worker.processes import Children, Marking, become_subreaper, end_all, find_marked
+from attune.worker.plan import GRACE_SECONDS, WorkerParts, WorkerPlan
+from attune.worker.processes import Children, Marking, end_all, find_marked
 from attune.worker.reports import Reports
 from attune.worker.runners.native import NativeRunner
 from attune.worker.runners.protocol import Runner, StopReason
@@ -46,49 +42,14 @@ T = TypeVar("T")
 
 # A lease lasts this many heartbeats.
 LEASE_INTERVALS: Final = 3
-# Between TERM and KILL.
-GRACE_SECONDS: Final = 5.0
 # How long each step of stopping insists on a database that does not answer.
 STEP_SECONDS_MAX: Final = 5.0
 # After the grace, for the last reports.
 LAST_REPORTS_SECONDS: Final = 10.0
-# One transaction reports at most this many endings.
-REPORTED_MAX: Final = 500
 # How often dead orphans are taken leave of.
 REAP_SECONDS: Final = 5.0
 # Each pass hands back hundreds; more passes than this means that something keeps placing on a draining worker.
 HAND_BACK_PASSES_MAX: Final = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerPlan:
-    """What one worker is to be."""
-
-    name: str
-    home: Path
-    packs: Path
-    scratch: Path
-    capacity: int
-    heartbeat_seconds: float
-    shutdown_seconds: float
-    queue_ttl_ms: int
-    version: str
-    dead_letters: bool = True
-    labels: Mapping[str, str] = field(default_factory=dict)
-    api_url: str | None = None
-    grace_seconds: float = GRACE_SECONDS
-    limits: Limits = field(default_factory=Limits)
-    report_batch_max: int = REPORTED_MAX
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerParts:
-    """What a worker stands on; whoever builds them closes them."""
-
-    plan: WorkerPlan
-    database: Database
-    transport: Transport
-    metrics: Metrics
 
 
 async def run_worker(parts: WorkerParts, tasks: Tasks) -> None:
@@ -106,6 +67,7 @@ async def start_worker(parts: WorkerParts, tasks: Tasks) -> "Worker":
     plan = parts.plan
     marking = Marking(home=plan.home, worker=plan.name, instance=new_uuid())
     await prepare_machine(plan, marking)
+    warn_of_root()
     async with parts.database.transaction() as tx:
         worker_id = await register_worker(tx, _registration(plan, marking.instance))
     claimant = Claimant(
@@ -117,20 +79,6 @@ async def start_worker(parts: WorkerParts, tasks: Tasks) -> "Worker":
     worker = Worker(parts, marking, claimant)
     await worker.start(tasks)
     return worker
-
-
-async def prepare_machine(plan: WorkerPlan, marking: Marking) -> None:
-    """End processes and remove files that an earlier start of this worker left behind."""
-    watch_children_by_descriptor()
-    become_subreaper()
-    log = structlog.get_logger()
-    if left := find_marked(marking.worker_prefix):
-        log.warning("worker.leftovers_killed", processes=len(left))
-        if not await end_all(lambda: find_marked(marking.worker_prefix)):
-            log.error("worker.leftovers_survive", pids=sorted(find_marked(marking.worker_prefix)))
-    await asyncio.to_thread(shutil.rmtree, plan.scratch, ignore_errors=True)
-    plan.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-    plan.scratch.chmod(0o700)
 
 
 def _registration(plan: WorkerPlan, instance: UUID) -> Registration:
@@ -155,6 +103,7 @@ class Worker:
     def __init__(self, parts: WorkerParts, marking: Marking, claimant: Claimant) -> None:
         plan = parts.plan
         self._parts = parts
+        self._marking = marking
         self._claimant = claimant
         self.worker_id = claimant.worker_id
         self._children = Children()
@@ -260,6 +209,8 @@ class Worker:
         self.performer.abandon()
         await self.performer.wait(GRACE_SECONDS)
         self._connection.cut()
+        # A process may have been forked while its tree was being killed.
+        await end_all(lambda: find_marked(self._marking.prefix))
         await self._guardian.stop()
 
     async def _consume(self, queue: Queue, handler: Handler) -> None:

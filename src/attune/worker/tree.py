@@ -58,8 +58,7 @@ class Tree:
     async def _wait_for_grace(self) -> None:
         assert self._killing is not None  # noqa: S101  the caller has looked
         loop = asyncio.get_running_loop()
-        # Nothing tells when a process that is no child of ours ends.
-        while loop.time() < self._killing.when() and self._others():  # noqa: ASYNC110
+        while loop.time() < self._killing.when() and self._others():  # noqa: ASYNC110 - nothing tells of their end
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _find(self) -> set[int]:

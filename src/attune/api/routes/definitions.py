@@ -24,9 +24,9 @@ from attune.operations.install_pack import Installed, install_pack
 from attune.packs.read import PackReading, read_pack
 from attune.packs.store import stage
 from attune.storage import actions as action_rows
-from attune.storage import packs, policies
-from attune.storage.packs import PackRow
-from attune.storage.policies import PolicyRow
+from attune.storage.definitions import packs, policies
+from attune.storage.definitions.packs import PackRow
+from attune.storage.definitions.policies import PolicyRow
 from attune.storage.tx import Tx
 from attune.storage.views import actions
 from attune.storage.views.actions import ActionView

@@ -73,76 +73,78 @@ def _read_viewer(name: str) -> bytes:
     return files(package).joinpath(folder, name).read_bytes()
 
 
-def build_endpoints(describe: Callable[[], bytes]) -> tuple[AnyEndpoint, ...]:
-    """These routes; the description is made on first demand, because it describes these routes too."""
+def description_endpoint(describe: Callable[[], bytes]) -> AnyEndpoint:
+    """The route of the description, which is made on first demand, because it describes this route too."""
 
     async def show_description(_call: Call[NoQuery, NoBody]) -> Reply:
         return Reply(content=describe())
 
-    return (
-        Endpoint(
-            method=Method.GET,
-            path="/healthz",
-            name="is_alive",
-            summary="The process answers; nothing else is looked at.",
-            permission=PUBLIC,
-            scope=Scope.INSTALLATION,
-            answer=Alive,
-            respond=is_alive,
-        ),
-        Endpoint(
-            method=Method.GET,
-            path="/readyz",
-            name="is_ready",
-            summary="Every part works; if not, which does not and what to do.",
-            permission=PUBLIC,
-            scope=Scope.INSTALLATION,
-            answer=ReadyState,
-            also=(503,),
-            respond=is_ready,
-        ),
-        Endpoint(
-            method=Method.GET,
-            path="/metrics",
-            name="show_metrics",
-            summary="Numbers in Prometheus' format.",
-            permission=parse_permission("metrics:read"),
-            scope=Scope.INSTALLATION,
-            answer=None,
-            media_type="text/plain",
-            respond=show_metrics,
-        ),
-        Endpoint(
-            method=Method.GET,
-            path="/openapi.json",
-            name="show_description",
-            summary="This description, as OpenAPI 3.1.",
-            permission=parse_permission("description:read"),
-            scope=Scope.INSTALLATION,
-            answer=dict[str, object],
-            respond=show_description,
-        ),
-        Endpoint(
-            method=Method.GET,
-            path="/docs",
-            name="show_page",
-            summary="A page that shows this description; it holds no data and asks for a token.",
-            permission=PUBLIC,
-            scope=Scope.INSTALLATION,
-            answer=None,
-            media_type="text/html",
-            respond=show_page,
-        ),
-        Endpoint(
-            method=Method.GET,
-            path="/docs/{name}",
-            name="show_page_file",
-            summary="A file of that page.",
-            permission=PUBLIC,
-            scope=Scope.INSTALLATION,
-            answer=None,
-            media_type="application/octet-stream",
-            also=(404,),
-            respond=show_page_file,
-        ),
+    return Endpoint(
+        method=Method.GET,
+        path="/openapi.json",
+        name="show_description",
+        summary="This description, as OpenAPI 3.1.",
+        permission=parse_permission("description:read"),
+        scope=Scope.INSTALLATION,
+        answer=dict[str, object],
+        respond=show_description,
     )
+
+
+ENDPOINTS: Final[tuple[AnyEndpoint, ...]] = (
+    Endpoint(
+        method=Method.GET,
+        path="/healthz",
+        name="is_alive",
+        summary="The process answers; nothing else is looked at.",
+        permission=PUBLIC,
+        scope=Scope.INSTALLATION,
+        answer=Alive,
+        respond=is_alive,
+    ),
+    Endpoint(
+        method=Method.GET,
+        path="/readyz",
+        name="is_ready",
+        summary="Every part works; if not, which does not and what to do.",
+        permission=PUBLIC,
+        scope=Scope.INSTALLATION,
+        answer=ReadyState,
+        also=(503,),
+        respond=is_ready,
+    ),
+    Endpoint(
+        method=Method.GET,
+        path="/metrics",
+        name="show_metrics",
+        summary="Numbers in Prometheus' format.",
+        permission=parse_permission("metrics:read"),
+        scope=Scope.INSTALLATION,
+        answer=None,
+        media_type="text/plain",
+        respond=show_metrics,
+    ),
+    Endpoint(
+        method=Method.GET,
+        path="/docs",
+        name="show_page",
+        summary="A page that shows this description; it holds no data and asks for a token.",
+        permission=PUBLIC,
+        scope=Scope.INSTALLATION,
+        answer=None,
+        media_type="text/html",
+        respond=show_page,
+    ),
+    Endpoint(
+        method=Method.GET,
+        path="/docs/{name}",
+        name="show_page_file",
+        summary="A file of that page.",
+        permission=PUBLIC,
+        scope=Scope.INSTALLATION,
+        answer=None,
+        media_type="application/octet-stream",
+        also=(404,),
+        respond=show_page_file,
+    ),
+)

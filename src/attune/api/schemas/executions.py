@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from attune.api.pages import ID_MAX, LIMIT_DEFAULT, Cursor, Limit
+from attune.api.pages import ID_MAX, LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit
 from attune.domain.definition_shapes import PRIORITY_MAX
 from attune.domain.execution import Status
 from attune.domain.json_values import Json
@@ -69,7 +69,7 @@ class LogQuery(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
 
     stream: Literal["stdout", "stderr"] | None = None
     attempt: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
-    limit: Limit = LIMIT_DEFAULT
+    limit: Limit = LIMIT_MAX
     cursor: Cursor | None = None
 
 

@@ -75,6 +75,15 @@ def was_asked(process: psutil.Process) -> bool:
         return True
 
 
+def is_by_hand(process: psutil.Process) -> bool:
+    """Whether it runs without a supervisor and is none itself."""
+    try:
+        environment = process.environ()
+    except psutil.Error:
+        return False
+    return SUPERVISOR_VARIABLE not in environment and environment.get(MARK_VARIABLE) != SUPERVISOR
+
+
 def is_supervisor(process: psutil.Process) -> bool:
     try:
         return process.environ().get(MARK_VARIABLE) == SUPERVISOR

@@ -2,7 +2,7 @@
 
 from attune.domain.errors import Invalid
 from attune.runtime.keys import SealBroken, open_sealed, seal, sealing_context
-from attune.storage import installations
+from attune.storage.access import installations
 from attune.storage.tx import Tx
 
 PROOF = b"this key belongs to this database"

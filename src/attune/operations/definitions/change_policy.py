@@ -9,7 +9,7 @@ from attune.domain.refs import did_you_mean
 from attune.operations.definitions.create_action import lock_pack_of
 from attune.operations.install_pack import save_policies
 from attune.operations.write_audit import Actor, Deed, write_audit
-from attune.storage import policies
+from attune.storage.definitions import policies
 from attune.storage.tx import Tx
 
 

@@ -13,11 +13,11 @@ from enum import StrEnum
 import aio_pika
 import structlog
 from aio_pika.abc import AbstractConnection, AbstractExchange
-from aio_pika.exceptions import DeliveryError, PublishError
+from aio_pika.exceptions import PublishError
 
 from attune.domain.errors import Invalid
 from attune.domain.messages import Broadcast, Message
-from attune.runtime.clock import draw
+from attune.runtime.clock import draw, monotonic
 from attune.runtime.failpoints import afailpoint
 from attune.storage import dead_letters, outbox
 from attune.storage.database import Database, may_work_later
@@ -60,9 +60,12 @@ class Publisher:
         self._numbers = itertools.count()
         self._window = asyncio.Semaphore(WINDOW)
         self._waiting: deque[Message] = deque()
+        # What is waiting or under way here: our own relay has nothing to take over of that.
+        self._at_hand: set[int] = set()
         self._any_waiting = asyncio.Event()
         self._untold: dict[str, int] = {}
         self._any_untold = asyncio.Event()
+        self._confirmed_at = 0.0
         self._confirmed: set[int] = set()
         self._any_confirmed = asyncio.Event()
         self._log = structlog.get_logger()
@@ -83,6 +86,7 @@ class Publisher:
         for message in messages:
             if message.not_before <= message.created and len(self._waiting) < WAITING_MAX:
                 self._waiting.append(message)
+                self._at_hand.add(message.id)
                 self._any_waiting.set()
 
     def tell(self, broadcasts: Sequence[Broadcast]) -> None:
@@ -93,21 +97,25 @@ class Publisher:
 
     async def publish(self, message: Message) -> Outcome:
         """Send one message and wait until the broker has it."""
+        letter = self._letter(message)
         exchange = exchange_of(message.topic, dead_letter_exchange=self._options.dead_letter_exchange)
         try:
             async with asyncio.timeout(self._options.publish_seconds):
                 with broker_calls():
-                    await self._exchanges[exchange].publish(self._letter(message), routing_key=message.topic)
+                    await self._exchanges[exchange].publish(letter, routing_key=message.topic)
         except PublishError:
             return Outcome.RETURNED
-        except TimeoutError:
-            # Whatever is on the other side, it takes nothing: better no connection than one that claims for nothing.
-            self.link.lose()
-            return Outcome.FAILED
-        except (KeyError, DeliveryError, *BROKER_ERRORS) as error:
+        except Exception as error:  # noqa: BLE001  the client raises anything while it closes, and the row is safe
             self._log.info("publish.failed", message_id=message.id, topic=message.topic, error=repr(error))
+            self._lose_if_stuck(error)
             return Outcome.FAILED
+        self._confirmed_at = monotonic()
         return Outcome.CONFIRMED
+
+    def _lose_if_stuck(self, error: Exception) -> None:
+        """A broker that confirms nothing any more is as good as gone; one that is only slow is left to work."""
+        if isinstance(error, TimeoutError) and monotonic() - self._confirmed_at > self._options.publish_seconds:
+            self.link.lose()
 
     def _letter(self, message: Message) -> aio_pika.Message:
         return aio_pika.Message(
@@ -164,6 +172,8 @@ class Publisher:
                 await self._park(message, error.message)
         except Exception:  # noqa: BLE001  the top of one message's way; its row stays for the relay
             self._log.exception("publish.crashed", message_id=message.id, topic=message.topic)
+        finally:
+            self._at_hand.discard(message.id)
 
     async def _send(self, message: Message) -> None:
         """Publish one message and do what its outcome asks for."""
@@ -198,7 +208,10 @@ class Publisher:
         while True:
             await self.link.up.wait()
             claimed = await self._claim_overdue()
-            await asyncio.gather(*(self._carry_in_window(message) for message in claimed))
+            known = self._at_hand | self._confirmed
+            mine = [message for message in claimed if message.id not in known]
+            self._at_hand.update(message.id for message in mine)
+            await asyncio.gather(*(self._carry_in_window(message) for message in mine))
             if len(claimed) < RELAY_BATCH_MAX:
                 await asyncio.sleep(self._options.relay_interval_seconds * (0.5 + draw()))
 

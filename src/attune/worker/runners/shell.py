@@ -39,7 +39,11 @@ PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SHEBANG_BYTES_MAX: Final = 256
 READ_BYTES: Final = 64 * 1024
 ACTIONS_FOLDER: Final = "actions"
+COMMAND_FILE: Final = "command"
+PARAMETERS_FILE: Final = "parameters"
 OUTPUT_FILE: Final = "output.json"
+# The kernel takes arguments of up to 128 KiB.
+ARGUMENT_CHARACTERS_MAX: Final = 16 * 1024
 # If somebody else took the exit code away.
 UNKNOWN_EXIT: Final = 255
 
@@ -100,7 +104,7 @@ class ShellRunner:
         captured = {Stream.STDOUT: Captured(), Stream.STDERR: Captured()}
         attempt.stop.listen(tree.stop)
         try:
-            exit_code = await _attend(child, tree, fed, captured, output)
+            exit_code = await _attend(child, tree, fed, captured=captured, output=output)
         except BaseException:
             # The worker itself is being stopped by force: nothing may be left running.
             tree.kill()
@@ -128,14 +132,18 @@ class ShellRunner:
         if work.entry_point is not None:
             folder = content_folder(self._plan.packs, work.pack_ref, work.pack_digest)
             return _script_command(folder / ACTIONS_FOLDER / work.entry_point)
-        text = work.command
-        if work.command_from is not None:
+        if work.command_from is None:
+            text = work.command
+        else:
             value = work.parameters.get(work.command_from) if isinstance(work.parameters, dict) else None
             text = value if isinstance(value, str) else None
         if not text:
             raise Unrunnable("missing_entry_point", f"action {work.action_ref} says no command")
-        # In a file, because every account of the machine can read the arguments of a process.
-        return [SHELL, str(_write_private(directory / "command", text.encode()))]
+        if work.command_from is None and len(text) <= ARGUMENT_CHARACTERS_MAX:
+            return [SHELL, "-c", text]
+        # In a file, because every account of the machine can read the arguments of a process, and a parameter may
+        # be a secret.
+        return [SHELL, str(_write_private(directory / COMMAND_FILE, text.encode()))]
 
     def _deliver(self, work: Startable, directory: Path) -> bytes | None:
         """The bytes for standard input; None if the parameters lie in a file instead."""
@@ -143,7 +151,7 @@ class ShellRunner:
         content = write_parameters(parameters, work.parameter_format)
         if work.parameter_delivery == ParameterDelivery.STDIN:
             return content
-        _write_private(directory / "parameters", content)
+        _write_private(directory / PARAMETERS_FILE, content)
         return None
 
     def _environment(self, work: Startable, directory: Path, *, fed: bool) -> dict[str, str]:
@@ -162,7 +170,7 @@ class ShellRunner:
             MARKER_VARIABLE: self._plan.marking.marker(work.execution_id, work.attempt),
         }
         if not fed:
-            environment["ATTUNE_PARAMETER_FILE"] = str(directory / "parameters")
+            environment["ATTUNE_PARAMETER_FILE"] = str(directory / PARAMETERS_FILE)
         if self._plan.api_url:
             environment["ATTUNE_API_URL"] = self._plan.api_url
         if work.traceparent:
@@ -174,6 +182,7 @@ async def _attend(
     child: Child,
     tree: Tree,
     fed: bytes | None,
+    *,
     captured: Mapping[Stream, Captured],
     output: Output,
 ) -> int:
@@ -294,11 +303,11 @@ async def _remove(directory: Path) -> None:
 
 
 def _remove_if_small(directory: Path) -> bool:
-    for name in ("command", "parameters", OUTPUT_FILE):
+    for names in ((), (COMMAND_FILE, PARAMETERS_FILE, OUTPUT_FILE)):
+        for name in names:
+            with contextlib.suppress(OSError):
+                (directory / name).unlink()
         with contextlib.suppress(OSError):
-            (directory / name).unlink()
-    try:
-        directory.rmdir()
-    except OSError:
-        return False
-    return True
+            directory.rmdir()
+            return True
+    return False
