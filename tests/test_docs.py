@@ -14,7 +14,7 @@ from attune.cli.main import attune
 from attune.domain.execution import Status, diagram
 from attune.domain.messages import DEAD_TOPIC, MessageType
 from attune.runtime.settings import known_settings
-from attune.storage.invariants import INVARIANTS
+from attune.storage.upkeep.invariants import INVARIANTS
 from attune.transport import topology
 from attune.worker.runners.protocol import StopReason
 from tests.documents import (

@@ -23,9 +23,9 @@ from attune.operations.access.bootstrap_admin import bootstrap_admin
 from attune.operations.access.create_token import TokenRequest, create_token
 from attune.operations.access.verify_key import verify_key
 from attune.operations.attend_workers import mark_worker_lost as record_worker_lost
-from attune.operations.check_invariants import CheckReport, check_invariants
 from attune.operations.install_pack import install_pack
 from attune.operations.unplace_executions import unplace_executions
+from attune.operations.upkeep.check_invariants import CheckReport, check_invariants
 from attune.operations.write_audit import Actor
 from attune.packs.read import read_pack
 from attune.packs.store import stage

@@ -40,6 +40,7 @@ class Api:
     viewer: httpx2.AsyncClient
     stranger: httpx2.AsyncClient
     database: Database
+    stop: asyncio.Event
 
 
 def free_port() -> int:
@@ -69,7 +70,7 @@ async def serving(
     try:
         async with client(url, admin) as a, client(url, viewer) as v, client(url, None) as s:
             await until_alive(s, server)
-            yield Api(url=url, admin=a, viewer=v, stranger=s, database=database)
+            yield Api(url=url, admin=a, viewer=v, stranger=s, database=database, stop=stop)
     finally:
         stop.set()
         await server

@@ -154,6 +154,17 @@ async def test_many_who_wait_hold_no_connections(api: Api) -> None:
     assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
 
 
+async def test_who_waits_is_answered_when_the_service_stops(api: Api) -> None:
+    asked = asyncio.create_task(
+        api.admin.post("/api/v1/executions", params={"wait": 20}, json={"action_ref": "demo.anything"})
+    )
+    while not await count(api.database):
+        await asyncio.sleep(0.01)
+    api.stop.set()
+    async with asyncio.timeout(3):
+        assert (await asked).status_code == 202
+
+
 async def test_the_same_key_and_body_give_the_same_execution(api: Api) -> None:
     headers = {"Idempotency-Key": "k1"}
     body = {"action_ref": "demo.count", "parameters": {"n": 1}}

@@ -88,7 +88,7 @@ async def start_and_tell(home: Path) -> None:
         assert server.pid is not None
         process = psutil.Process(server.pid)
         connection = await connect(server)
-        print(process.username(), process.exe(), await connection.fetchval("SELECT 'answers'"))  # noqa: T201
+        print(process.username(), process.exe(), await connection.fetchval("SELECT 'answers'"))  # noqa: T201  the parent reads it
         await connection.close()
     finally:
         await server.stop()
@@ -99,7 +99,7 @@ async def start_and_complain(home: Path) -> None:
     try:
         await PostgresServer(plan_in(home)).start()
     except ServerError as error:
-        print(error)  # noqa: T201
+        print(error)  # noqa: T201  the parent reads it
 
 
 def begin(scenario: str, home: Path, *, account: str = "", library: Path | None = None) -> subprocess.Popen[str]:

@@ -10,7 +10,7 @@ import pytest
 
 import attune.storage
 from attune.storage.database import Database
-from attune.storage.invariants import INVARIANTS, Invariant
+from attune.storage.upkeep.invariants import INVARIANTS, Invariant
 
 FOLDER = Path(attune.storage.__file__).parent
 CALLS = {"fetch", "fetch_row", "fetch_column", "fetch_value", "execute", "fetchval", "fetchrow"}

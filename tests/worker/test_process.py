@@ -16,7 +16,7 @@ import pytest
 from attune.domain.definitions import Runner
 from attune.operations.rescue_lost import rescue_lost
 from attune.storage.database import Database
-from attune.worker.processes import MARKER_VARIABLE, Marking, find_marked
+from attune.worker.processes import MARKER_VARIABLE, Marking, end_all, find_marked
 from tests.witness.arrange import always_half, make_action, place, request, statuses
 from tests.witness.ledger import Ledger, ledger_command
 from tests.witness.proxy import proxy_before
@@ -61,7 +61,10 @@ async def start_process(database: Database, database_url: str, tmp_path: Path) -
     async def nothing_left() -> bool:
         return find_marked(prefix) == set()
 
-    await until(nothing_left)
+    try:
+        await until(nothing_left)
+    finally:
+        await end_all(lambda: find_marked(prefix))
 
 
 async def run_endless(database: Database, tmp_path: Path) -> tuple[int, Ledger, Path]:

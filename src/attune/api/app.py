@@ -25,6 +25,8 @@ from attune.domain.refs import did_you_mean
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 ENDPOINT_KEY: Final = "endpoint"
+# What is to be called when the service is about to stop, so that nobody is kept waiting.
+STOPPING_KEY: Final = "stopping"
 READING_ACTION: Final = "read"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -71,6 +73,7 @@ def create_app(parts: ApiParts) -> Litestar:
         openapi_config=None,
         logging_config=None,
         request_max_body_size=None,
+        state=State({STOPPING_KEY: services.completions.close}),
     )
     refuse_undeclared(app)
     return app

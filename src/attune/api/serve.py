@@ -12,6 +12,7 @@ import structlog
 import uvicorn
 from litestar import Litestar
 
+from attune.api.app import STOPPING_KEY
 from attune.runtime.supervise import CannotStart
 
 BACKLOG: Final = 2048
@@ -42,7 +43,7 @@ async def serve_api(app: Litestar, *, host: str, port: int, stop: asyncio.Event)
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server = _Server(config)
-    watcher = asyncio.create_task(_stop_when_told(server, stop), name="api-stop")
+    watcher = asyncio.create_task(_stop_when_told(server, app, stop), name="api-stop")
     try:
         structlog.get_logger().info("api.listening", host=host, port=listener.getsockname()[1])
         await server.serve(sockets=[listener])
@@ -54,8 +55,9 @@ async def serve_api(app: Litestar, *, host: str, port: int, stop: asyncio.Event)
         listener.close()
 
 
-async def _stop_when_told(server: uvicorn.Server, stop: asyncio.Event) -> None:
+async def _stop_when_told(server: uvicorn.Server, app: Litestar, stop: asyncio.Event) -> None:
     await stop.wait()
+    app.state[STOPPING_KEY]()
     server.should_exit = True
 
 

@@ -14,6 +14,7 @@ from attune import __version__
 from attune.cli.exits import Exit, describe, exit_code_of
 from attune.cli.lazy import LazyGroup
 from attune.cli.options import output_option
+from attune.cli.session import CONFIG_VARIABLE
 
 COMMANDS = {
     "action": "attune.cli.commands.action:action",
@@ -48,9 +49,16 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
 )
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+    help="Read this file instead of config.yaml in the home.",
+)
 @output_option(expose_value=False)
-def attune() -> None:
+def attune(config: str | None) -> None:
     """Event-driven automation that never loses, doubles or reorders what it accepted."""
+    if config is not None:
+        os.environ[CONFIG_VARIABLE] = config
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

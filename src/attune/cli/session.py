@@ -1,7 +1,8 @@
 """Where the API is and who we are: from ATTUNE_URL and ATTUNE_TOKEN, or from the home of the running platform."""
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from attune.cli.exits import CommandFailed, Exit
 
@@ -9,6 +10,11 @@ if TYPE_CHECKING:
     from attune.client import AttuneClient
     from attune.runtime.home import Home
     from attune.runtime.settings import LoadedSettings
+
+# Set by `--config`, so that every service that is started from here reads the same file.
+CONFIG_VARIABLE: Final = "ATTUNE_CONFIG"
+# A clone ships configurations for some environments; an installed package does not.
+CLONE: Final = Path(__file__).parents[3]
 
 
 def find_home() -> "Home":
@@ -25,7 +31,9 @@ def load() -> "tuple[LoadedSettings, Home]":
     from attune.runtime.home import Home
     from attune.runtime.settings import load_settings
 
-    loaded = load_settings(environment=os.environ)
+    chosen = os.environ.get(CONFIG_VARIABLE)
+    config_file = Path(chosen) if chosen else None
+    loaded = load_settings(environment=os.environ, config_file=config_file, also_look_in=[CLONE])
     for warning in loaded.warnings:
         talk(f"warning: {warning}")
     return loaded, Home(loaded.home)

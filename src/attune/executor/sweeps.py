@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import structlog
 
 from attune.operations.expire_executions import expire_deadlines, expire_scheduled
-from attune.operations.heal_states import heal_states
-from attune.operations.keep_house import keep_house
 from attune.operations.rescue_lost import rescue_lost
+from attune.operations.upkeep.heal_states import heal_states
+from attune.operations.upkeep.keep_house import keep_house
 from attune.runtime.metrics import Metrics
 from attune.storage.database import Database, may_work_later
 from attune.storage.tx import Tx

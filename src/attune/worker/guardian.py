@@ -16,7 +16,9 @@ _SCRIPT: Final = r"""
 trap '' TERM INT HUP
 read -r _
 round=0
-while [ $round -lt 100 ] && files=$(grep -l -s -F -- "$1" /proc/[0-9]*/environ); do
+while [ $round -lt 100 ]; do
+  files=$(grep -l -s -F -- "$1" /proc/[0-9]*/environ)
+  [ -n "$files" ] || break
   for file in $files; do
     pid=${file#/proc/}
     kill -KILL "${pid%/environ}" 2>/dev/null

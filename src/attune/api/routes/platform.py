@@ -20,7 +20,6 @@ CONTENT_SECURITY_POLICY: Final = (
     "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 PAGE_HEADERS: Final = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Referrer-Policy": "no-referrer"}
-VIEWER: Final = "swagger_ui_bundle/vendor/swagger-ui-4.15.5"
 OWN_FILES: Final = {"page.js": "text/javascript", "page.css": "text/css"}
 VIEWER_FILES: Final = {
     "swagger-ui-bundle.js": "text/javascript",
@@ -69,8 +68,9 @@ def _read_own(name: str) -> bytes:
 
 
 def _read_viewer(name: str) -> bytes:
-    package, _, folder = VIEWER.partition("/")
-    return files(package).joinpath(folder, name).read_bytes()
+    # The folder carries the viewer's version in its name.
+    (folder,) = files("swagger_ui_bundle").joinpath("vendor").iterdir()
+    return folder.joinpath(name).read_bytes()
 
 
 def description_endpoint(describe: Callable[[], bytes]) -> AnyEndpoint:

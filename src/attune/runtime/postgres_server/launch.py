@@ -25,7 +25,8 @@ def spawn(plan: ServerPlan, *, binaries: Binaries, account: Account) -> subproce
         return subprocess.Popen(
             command,
             cwd="/",
-            env=binaries.environment(),
+            # The mark by which every process of a home can be told.
+            env=binaries.environment() | {"ATTUNE_HOME": str(plan.home)},
             start_new_session=True,
             stderr=log,
             stdin=subprocess.DEVNULL,

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attune.domain.json_values import Json
-from attune.storage import invariants
 from attune.storage.tx import Tx
+from attune.storage.upkeep import invariants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What has to be done now and then: partitions made ahead, and what nobody needs any more removed."""
 
-from attune.storage import housekeeping
 from attune.storage.tx import Tx
+from attune.storage.upkeep import housekeeping
 
 DAYS_AHEAD = 7
 DELETED_MAX = 5000

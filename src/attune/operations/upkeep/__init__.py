@@ -1,0 +1,1 @@
+"""What keeps an installation sound over time: checks, repairs and cleaning."""

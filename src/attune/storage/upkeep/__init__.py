@@ -1,0 +1,1 @@
+"""Statements that check and clean: invariants, partitions, retention."""
