@@ -36,7 +36,7 @@ from attune.runtime.keys import load_or_create_key
 from attune.runtime.metrics import build_metrics
 from attune.runtime.passwords import hash_password
 from attune.runtime.settings import Settings, TransportKind
-from attune.runtime.supervise import Restart, Tasks, run_service
+from attune.runtime.supervise import CannotStart, Restart, Tasks, run_service
 from attune.sensor.service import SensorService
 from attune.storage import workers
 from attune.storage.access import identities
@@ -48,6 +48,7 @@ from attune.transport.protocol import Transport
 from attune.transport.topology import (
     EXECUTOR_QUEUES,
     Queue,
+    TopologyMismatch,
     TopologyRow,
     dead_letter_queue,
     describe,
@@ -85,7 +86,11 @@ def serve(service: str, settings: Settings, home: Path, name: str) -> int:
     async def main(tasks: Tasks) -> None:
         async with wired(settings, home, name=name) as wiring:
             structlog.get_logger().info("service.starting", name=name, transport=wiring.transport.name)
-            await _RUN[service](wiring, tasks)
+            try:
+                await _RUN[service](wiring, tasks)
+            except TopologyMismatch as error:
+                # A service that cannot hear is worse than none; its message names the cure.
+                raise CannotStart(str(error)) from error
 
     return run_service(main, loop_factory=_loop_factory(service))
 

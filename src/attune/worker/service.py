@@ -38,6 +38,8 @@ from attune.worker.runners.native import NativeRunner
 from attune.worker.runners.protocol import Runner, StopReason
 from attune.worker.runners.shell import ShellPlan, ShellRunner
 
+__all__ = ["Worker", "WorkerParts", "WorkerPlan", "run_worker", "start_worker"]
+
 T = TypeVar("T")
 
 # A lease lasts this many heartbeats.
