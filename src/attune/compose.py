@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -41,7 +40,6 @@ from attune.sensor.service import SensorService
 from attune.storage import workers
 from attune.storage.access import identities
 from attune.storage.database import Database
-from attune.storage.migrate import pending_count
 from attune.transport.limits import Limits
 from attune.transport.postgres import PostgresOptions, PostgresTransport
 from attune.transport.protocol import Transport
@@ -55,9 +53,6 @@ from attune.transport.topology import (
     worker_queues,
 )
 from attune.worker.service import WorkerParts, WorkerPlan, run_worker
-
-if TYPE_CHECKING:
-    from attune.api.parts import Check
 
 SERVICES = ("api", "executor", "worker", "sensor", "notifier")
 # asyncio's own loop starts subprocesses twice as fast as uvloop; everything else is faster on uvloop.
@@ -239,6 +234,7 @@ async def _run_worker(wiring: Wiring, tasks: Tasks) -> None:
 
 async def _run_api(wiring: Wiring, tasks: Tasks) -> None:
     from attune.api.app import create_app  # the web framework: only this service pays for its import
+    from attune.api.checks import platform_checks
     from attune.api.parts import ApiLimits, ApiParts
     from attune.api.serve import serve_api
 
@@ -255,42 +251,11 @@ async def _run_api(wiring: Wiring, tasks: Tasks) -> None:
             refuse_above=settings.outbox.refuse_above,
             accept_below=settings.outbox.accept_below,
         ),
-        checks=_readiness_checks(wiring),
+        checks=platform_checks(wiring.database, wiring.transport),
     )
     tasks.start("transport", wiring.transport.run, restart=Restart())
     await wiring.transport.declare(())
     await serve_api(create_app(parts), host=settings.api.host, port=settings.api.port, stop=tasks.stop)
-
-
-def _readiness_checks(wiring: Wiring) -> "dict[str, Check]":
-    from attune.api.parts import CheckResult
-
-    async def database() -> CheckResult:
-        async with wiring.database.reading() as tx:
-            await workers.count_active(tx)
-        return CheckResult(ok=True, detail="answers")
-
-    async def schema() -> CheckResult:
-        async with wiring.database.reading() as tx:
-            pending = await pending_count(tx.connection)
-        if pending:
-            return CheckResult(ok=False, detail=f"{pending} migrations are missing", cure="run `attune db migrate`")
-        return CheckResult(ok=True, detail="as this version wants it")
-
-    async def transport() -> CheckResult:
-        problems = wiring.transport.problems()
-        if problems:
-            cure = "look at `attune topology --verify`; `attune topology --repair` mends what can be mended"
-            return CheckResult(ok=False, detail="; ".join(problems), cure=cure)
-        return CheckResult(ok=True, detail=wiring.transport.name)
-
-    async def active_workers() -> CheckResult:
-        async with wiring.database.reading() as tx:
-            count = await workers.count_active(tx)
-        cure = "" if count else "start one with `attune serve worker`"
-        return CheckResult(ok=count > 0, detail=f"{count} active", cure=cure, required=False)
-
-    return {"database": database, "schema": schema, "transport": transport, "workers": active_workers}
 
 
 _RUN: Mapping[str, Callable[[Wiring, Tasks], Awaitable[None]]] = {

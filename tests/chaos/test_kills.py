@@ -11,16 +11,21 @@ from tests.witness.platform import running_platform
 CAPACITY = 8
 
 
+@pytest.fixture(params=["postgres", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+def settings(request: pytest.FixtureRequest) -> dict[str, str]:
+    """What the platform of a test runs with, on each transport."""
+    chosen = {"ATTUNE__WORKER__CAPACITY": str(CAPACITY)}
+    if request.param == "rabbitmq":
+        chosen["ATTUNE__MESSAGE_QUEUE__URL"] = request.getfixturevalue("rabbitmq_url")
+    return chosen
+
+
 @pytest.mark.journey
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("transport", ["postgres", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_killing_every_process_once_loses_and_doubles_nothing(
-    transport: str, request: pytest.FixtureRequest, *, idempotent: bool
+    settings: dict[str, str], *, idempotent: bool
 ) -> None:
-    settings = {"ATTUNE__WORKER__CAPACITY": str(CAPACITY)}
-    if transport == "rabbitmq":
-        settings["ATTUNE__MESSAGE_QUEUE__URL"] = request.getfixturevalue("rabbitmq_url")
     plan = KillPlan(rounds=1, count=100, idempotent=idempotent, seed=7)
     async with running_platform(settings=settings) as platform:
         outcome = await run_kills(platform, plan)

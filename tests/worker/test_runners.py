@@ -78,7 +78,7 @@ async def test_work_that_fails_says_who_noticed(subject: Subject) -> None:
     ending = await run(subject, subject.failing)
     assert ending.outcome is Outcome.FAILED
     assert ending.failure is not None
-    assert ending.failure.by == "worker worker-1"
+    assert ending.failure.by == "worker-1"
 
 
 @pytest.mark.parametrize(

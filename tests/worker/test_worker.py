@@ -67,7 +67,7 @@ async def test_a_failing_command_keeps_its_exit_code_and_both_streams(
     status, result, error = await read(database, execution)
     assert status == "failed"
     assert result == {"exit_code": 3, "stdout": "out\n", "stderr": "err\n"}
-    assert error == {"code": "exit_code", "message": "exited with 3", "by": "worker worker-1"}
+    assert error == {"code": "exit_code", "message": "exited with 3", "by": "worker-1"}
     assert sorted(await log_of(database, execution)) == [("stderr", "err\n"), ("stdout", "out\n")]
 
 

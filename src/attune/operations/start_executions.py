@@ -46,7 +46,7 @@ async def start_executions(tx: Tx, claims: Sequence[tuple[int, int]], *, claiman
         instance=claimant.instance,
         lease_seconds=claimant.lease_seconds,
     )
-    actor = f"worker {claimant.name}"
+    actor = claimant.name
     changes = [
         Change(
             execution_id=item.execution_id,

@@ -56,7 +56,7 @@ class Claims:
         self._attempts = attempts
         self._claimant = claimant
         self._begin = begin
-        self._actor = f"worker {claimant.name}"
+        self._actor = claimant.name
         self._closed = False
         self._marked_full = False
         self._wake = slot_freed

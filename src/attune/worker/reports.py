@@ -50,7 +50,7 @@ class Reports:
     def __init__(self, database: Database, claimant: Claimant, *, batch_max: int) -> None:
         self._database = database
         self._claimant = claimant
-        self._actor = f"worker {claimant.name}"
+        self._actor = claimant.name
         self._log = structlog.get_logger()
         self._ends: Batcher[_End, bool] = Batcher(self._write_ends, batch_max=batch_max, shared_errors=RETRYABLE)
         self._outputs: Batcher[_Output, bool] = Batcher(

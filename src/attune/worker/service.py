@@ -227,7 +227,7 @@ class Worker:
 
     async def _hand_back(self) -> None:
         """In as many passes as it takes."""
-        instance, actor = self._claimant.instance, f"worker {self._claimant.name}"
+        instance, actor = self._claimant.instance, self._claimant.name
         for _ in range(HAND_BACK_PASSES_MAX):
             if not await self._insist("hand back", lambda tx: hand_back_unstarted(tx, instance=instance, actor=actor)):
                 return

@@ -96,7 +96,7 @@ def succeeded(result: Json, *, exit_code: int | None = None) -> Ending:
 
 
 def failed(attempt: Attempt, code: str, message: str, *, result: Json = None, exit_code: int | None = None) -> Ending:
-    failure = Failure(code=code, message=message, by=f"worker {attempt.worker}")
+    failure = Failure(code=code, message=message, by=attempt.worker)
     return Ending(outcome=Outcome.FAILED, result=result, failure=failure, exit_code=exit_code)
 
 
@@ -112,7 +112,5 @@ _STOPPED: dict[StopReason, tuple[Outcome, str]] = {
 def stopped(attempt: Attempt, reason: StopReason, *, result: Json = None) -> Ending:
     """The ending of an attempt that was ended early."""
     outcome, text = _STOPPED[reason]
-    failure = Failure(
-        code=str(reason), message=text.format(timeout=attempt.work.timeout_seconds), by=f"worker {attempt.worker}"
-    )
+    failure = Failure(code=str(reason), message=text.format(timeout=attempt.work.timeout_seconds), by=attempt.worker)
     return Ending(outcome=outcome, result=result, failure=failure)
