@@ -61,6 +61,8 @@ ON_STOCK_LOOP = frozenset({"worker", "sensor"})
 ADMIN = "admin"
 CLI_TOKEN = "command line"  # noqa: S105  the token's name, not the token
 PASSWORD_BYTES = 12
+# How long a service that starts waits for a database that is just starting, too.
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,7 @@ def serve(service: str, settings: Settings, home: Path, name: str) -> int:
     arm_from_environment(os.environ)
 
     async def main(tasks: Tasks) -> None:
-        async with wired(settings, home, name=name) as wiring:
+        async with wired(settings, home, name=name, patience_seconds=PATIENCE_SECONDS) as wiring:
             structlog.get_logger().info("service.starting", name=name, transport=wiring.transport.name)
             try:
                 await _RUN[service](wiring, tasks)
@@ -99,10 +101,10 @@ def _loop_factory(service: str) -> Callable[[], asyncio.AbstractEventLoop] | Non
 
 
 @asynccontextmanager
-async def wired(settings: Settings, home: Path, *, name: str) -> AsyncIterator[Wiring]:
+async def wired(settings: Settings, home: Path, *, name: str, patience_seconds: float = 0) -> AsyncIterator[Wiring]:
     """A database and a transport, joined; both are closed at the end."""
     where = Home(home)
-    async with opened(settings, where, application=f"attune {name}") as database:
+    async with opened(settings, where, application=f"attune {name}", patience_seconds=patience_seconds) as database:
         transport = open_transport(settings, database, name=name)
         database.after_commit = transport.after_commit
         yield Wiring(name=name, settings=settings, home=where, database=database, transport=transport)
@@ -110,7 +112,7 @@ async def wired(settings: Settings, home: Path, *, name: str) -> AsyncIterator[W
 
 @asynccontextmanager
 async def opened(
-    settings: Settings, home: Home, *, application: str, size: int | None = None
+    settings: Settings, home: Home, *, application: str, size: int | None = None, patience_seconds: float = 0
 ) -> AsyncIterator[Database]:
     """A pool of connections to the platform's database."""
     database = await Database.connect(
@@ -118,6 +120,7 @@ async def opened(
         size=size or settings.database.pool_size,
         application=application,
         items_max=settings.executor.batch_max,
+        patience_seconds=patience_seconds,
     )
     try:
         yield database

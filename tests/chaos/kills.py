@@ -47,6 +47,8 @@ class Outcome:
     kills: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
+    # The first message of each code.
+    messages: dict[str, str] = field(default_factory=dict)
     attempts: Counter[int] = field(default_factory=Counter)
     doubled_starts: list[tuple[int, int]] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
@@ -166,3 +168,4 @@ async def _collect(client: httpx2.AsyncClient, outcome: Outcome) -> None:
         error = row["error"]
         if isinstance(error, dict):
             outcome.codes[str(error["code"])] += 1
+            outcome.messages.setdefault(str(error["code"]), str(error["message"]))

@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import AsyncExitStack
 
-from tests.chaos.kills import KillPlan, Outcome, run_kills
+from tests.chaos.kills import VICTIMS, KillPlan, Outcome, run_kills
 from tests.witness.platform import running_platform
 from tests.witness.servers import start_rabbitmq
 
@@ -33,7 +33,13 @@ async def main(arguments: argparse.Namespace) -> int:
             broker = await stack.enter_async_context(start_rabbitmq())
             settings["ATTUNE__MESSAGE_QUEUE__URL"] = broker.url()
         while True:
-            plan = KillPlan(rounds=arguments.rounds, count=arguments.executions, idempotent=seed % 2 == 0, seed=seed)
+            plan = KillPlan(
+                rounds=arguments.rounds,
+                count=arguments.executions,
+                idempotent=seed % 2 == 0,
+                seed=seed,
+                victims=arguments.victims or VICTIMS,
+            )
             if not await run_once(plan, transport, settings):
                 return 1
             seed += 1
@@ -58,6 +64,7 @@ async def run_once(plan: KillPlan, transport: str, settings: dict[str, str]) -> 
         "kills": dict(outcome.kills),
         "statuses": dict(outcome.statuses),
         "codes": dict(outcome.codes),
+        "messages": outcome.messages,
         "attempts": dict(outcome.attempts),
         "violations": problems,
     }
@@ -91,6 +98,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--transport", default="", choices=["", "postgres", "rabbitmq"])
     parser.add_argument("--executions", type=int, default=EXECUTIONS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--victims", nargs="*", help=f"whom to kill; all of {', '.join(VICTIMS)} unless named")
     return parser.parse_args()
 
 

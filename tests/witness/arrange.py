@@ -61,7 +61,7 @@ async def make_worker(
     *,
     capacity: int = 4,
     runtimes: Sequence[str] = ("native", "shell"),
-    heartbeat_interval: float = 10,
+    heartbeat_interval: float = 0.5,
 ) -> TestWorker:
     """A worker that has just registered."""
     instance = uuid4()

@@ -160,7 +160,8 @@ async def list_lost(tx: Tx, *, limit: int) -> list[Lost]:
     """Started attempts whose lease and grace have run out, and unstarted ones whose worker can never start them.
 
     A started attempt is judged by its lease alone, whatever the worker's row says: its process may be alive.
-    Pinned work that was not started has no instance and waits for its TTL.
+    Pinned work that was not started has no instance and waits for its TTL. While the database was away nobody could
+    renew or report, so nobody is judged until every worker had the time to do so again.
     """
     rows = await tx.fetch(
         """
@@ -170,11 +171,12 @@ async def list_lost(tx: Tx, *, limit: int) -> list[Lost]:
                     WHEN w.status IN ('lost', 'inactive') THEN 'worker is ' || w.status
                     ELSE 'worker stopped sending heartbeats' END AS cause
           FROM assignment a LEFT JOIN worker w ON w.id = a.worker_id
-         WHERE (a.started_at IS NOT NULL
+         WHERE pg_postmaster_start_time() + make_interval(secs => COALESCE(w.heartbeat_interval, 10)) < now()
+           AND ((a.started_at IS NOT NULL
                 AND a.lease_until + make_interval(secs => COALESCE(w.heartbeat_interval, 10)) < now())
             OR (a.started_at IS NULL AND a.worker_instance IS NOT NULL
                 AND (w.id IS NULL OR w.instance <> a.worker_instance OR w.status IN ('lost', 'inactive')
-                     OR w.last_heartbeat + make_interval(secs => 3 * w.heartbeat_interval) < now()))
+                     OR w.last_heartbeat + make_interval(secs => 3 * w.heartbeat_interval) < now())))
          ORDER BY a.execution_id LIMIT $1
         """,
         limit,
@@ -219,6 +221,7 @@ async def list_past_deadline(tx: Tx, *, limit: int) -> list[tuple[int, int]]:
         SELECT a.execution_id, a.attempt
           FROM assignment a LEFT JOIN worker w ON w.id = a.worker_id
          WHERE a.deadline + make_interval(secs => COALESCE(w.heartbeat_interval, 10)) < now()
+           AND pg_postmaster_start_time() + make_interval(secs => COALESCE(w.heartbeat_interval, 10)) < now()
          ORDER BY a.execution_id LIMIT $1
         """,
         limit,

@@ -14,7 +14,7 @@ import msgspec
 
 from attune.domain.errors import Unavailable
 from attune.domain.messages import ITEMS_MAX, Broadcast, Message
-from attune.runtime.clock import monotonic
+from attune.runtime.clock import draw, jittered_backoff, monotonic
 from attune.storage import outbox, revisions
 from attune.storage.tx import Commit, PlainConnection, Pool, Tx
 
@@ -53,6 +53,8 @@ RETRYABLE: tuple[type[Exception], ...] = (
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
     asyncpg.InterfaceError,
+    # What the driver says when a connection was lost in a moment it did not expect.
+    asyncpg.InternalClientError,
     ConnectionError,
     TimeoutError,
     OSError,
@@ -85,6 +87,20 @@ async def _nothing_after_commit(_messages: Sequence[Message], _broadcasts: Seque
     return
 
 
+async def _open_pool(url: str, *, size: int, application: str) -> Pool:
+    return await asyncpg.create_pool(
+        url,
+        min_size=1,
+        max_size=size,
+        connection_class=_Connection,
+        init=_prepare_connection,
+        server_settings=HOT_SETTINGS | {"application_name": application},
+        timeout=10,
+        command_timeout=30,
+        max_inactive_connection_lifetime=60,
+    )
+
+
 class Database:
     """A pool of connections to one PostgreSQL database."""
 
@@ -96,21 +112,28 @@ class Database:
 
     @classmethod
     async def connect(
-        cls, url: str, *, size: int = 10, application: str = "attune", items_max: int = ITEMS_MAX
+        cls,
+        url: str,
+        *,
+        size: int = 10,
+        application: str = "attune",
+        items_max: int = ITEMS_MAX,
+        patience_seconds: float = 0,
     ) -> Self:
-        """Open a pool; fails at once, with the reason, if the database does not answer."""
-        pool = await asyncpg.create_pool(
-            url,
-            min_size=1,
-            max_size=size,
-            connection_class=_Connection,
-            init=_prepare_connection,
-            server_settings=HOT_SETTINGS | {"application_name": application},
-            timeout=10,
-            command_timeout=30,
-            max_inactive_connection_lifetime=60,
-        )
-        return cls(pool, url, items_max=min(items_max, ITEMS_MAX))
+        """Open a pool; raises the reason if the database does not answer, or has not within the patience given."""
+        give_up = monotonic() + patience_seconds
+        failures = 0
+        while True:
+            try:
+                pool = await _open_pool(url, size=size, application=application)
+            except Exception as error:
+                if monotonic() >= give_up or not may_work_later(error):
+                    raise
+                failures += 1
+                pause = jittered_backoff(failures, first_seconds=0.1, ceiling_seconds=2.0, drawn=draw())
+                await asyncio.sleep(pause)
+            else:
+                return cls(pool, url, items_max=min(items_max, ITEMS_MAX))
 
     async def close(self) -> None:
         """Close every connection; those that do not end in time are cut."""

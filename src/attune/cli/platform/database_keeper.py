@@ -12,6 +12,7 @@ from attune.runtime.clock import draw, jittered_backoff, monotonic
 from attune.runtime.postgres_server import PostgresServer, ServerError
 
 NAME: Final = "postgres"
+CEILING_SECONDS: Final = 2.0
 
 
 class DatabaseKeeper:
@@ -20,7 +21,8 @@ class DatabaseKeeper:
     def __init__(self, server: PostgresServer, *, say: Callable[[str], None]) -> None:
         self._server = server
         self._say = say
-        self._backoff = Backoff()
+        # Everything waits for the database, so it never pauses long.
+        self._backoff = Backoff(ceiling_seconds=CEILING_SECONDS)
         self._restarts = 0
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
