@@ -10,13 +10,15 @@ import pytest
 
 from attune.domain.definitions import Runner
 from attune.domain.messages import Message, MessageType, dispatch_topic
+from attune.operations.release_executions import release_executions
 from attune.operations.start_executions import Claimant
+from attune.operations.unplace_executions import hand_back
 from attune.runtime.failpoints import arm_failpoints
 from attune.storage.database import Database
 from attune.storage.tx import Commit, Tx
 from attune.worker.attempts import Attempts, Entry, Stage
 from attune.worker.claims import Claims
-from tests.witness.arrange import TestWorker, make_action, make_worker, place, request, statuses
+from tests.witness.arrange import TestWorker, always_half, make_action, make_worker, place, request, statuses
 from tests.witness.ledger import Ledger, ledger_command
 from tests.witness.waiting import until
 from tests.worker.conftest import StartWorker
@@ -82,6 +84,25 @@ async def test_a_claim_without_an_answer_is_settled_and_begins_once(database: Da
     assert [(entry.key, entry.stage) for entry in begun.entries] == [((execution, 1), Stage.RUNNING)]
     assert attempts.free == 3
     assert await statuses(database, [execution]) == ["running"]
+
+
+async def test_a_stale_dispatch_beside_the_current_one_begins_nothing(database: Database) -> None:
+    """Both in one batch once made the current attempt start twice, the second time under the stale one's number."""
+    await make_action(database)
+    worker = await make_worker(database)
+    [execution] = await request(database)
+    await place(database, [execution])
+    async with database.transaction() as tx:
+        await hand_back(tx, [(execution, 1)], actor="test", reason="placed again")
+    async with database.transaction() as tx:
+        await release_executions(tx, actor="test", draw=always_half)
+    claims, attempts, begun = make_claims(database, worker)
+
+    async with database.transaction() as tx:
+        await claims.take_dispatches(tx, [dispatch(worker, [execution]), dispatch(worker, [execution], attempt=2)])
+
+    assert [entry.key for entry in begun.entries] == [(execution, 2)]
+    assert len(attempts) == 1
 
 
 async def test_a_commit_that_arrives_late_is_waited_for(database: Database) -> None:

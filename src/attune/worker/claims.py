@@ -35,7 +35,8 @@ class _Batch:
     claimed: list[Entry] = field(default_factory=list)
     waiting: list[Entry] = field(default_factory=list)
     returned: list[Entry] = field(default_factory=list)
-    started: dict[int, Started] = field(default_factory=dict)
+    # By attempt, not by execution: a stale dispatch of an earlier attempt may be part of the same batch.
+    started: dict[Item, Started] = field(default_factory=dict)
     # Whether claims that did not happen wait for another try, because no message will come back for them.
     keeps: bool = False
 
@@ -138,9 +139,9 @@ class Claims:
                 lease_seconds=self._claimant.lease_seconds,
             )
         ours = {(item.execution_id, item.attempt) for item in pulse.attempts if item.known}
-        started = {item.startable.execution_id: item for item in again}
+        started = {(item.startable.execution_id, item.startable.attempt): item for item in again}
         for entry in unsettled:
-            fresh = started.get(entry.key[0], entry.started)
+            fresh = started.get(entry.key, entry.started)
             if entry.stage is not Stage.UNSETTLED:
                 continue  # Another call has settled it meanwhile.
             if entry.key in ours and fresh is not None:
@@ -169,13 +170,13 @@ class Claims:
         await afailpoint("worker.claim.before")
         keys = [entry.key for entry in batch.claimed]
         for started in await start_executions(tx, keys, claimant=self._claimant):
-            batch.started[started.startable.execution_id] = started
+            batch.started[started.startable.execution_id, started.startable.attempt] = started
         await afailpoint("worker.claim.before_commit")
 
     def _act(self, batch: _Batch, began_at: float, commit: Commit) -> None:
         """The transaction is over: begin what is ours, forget what is not."""
         for entry in batch.claimed:
-            started = batch.started.get(entry.key[0])
+            started = batch.started.get(entry.key)
             if commit is Commit.ROLLED_BACK and batch.keeps and not self._closed:
                 self._attempts.move(entry, Stage.WAITING)
             elif commit is Commit.ROLLED_BACK or started is None:
