@@ -4,13 +4,12 @@ import difflib
 import functools
 import types
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Final
 
 from attune.runtime.settings.declare import Setting, environment_name, list_settings
 from attune.runtime.settings.schema import Settings
 from attune.runtime.settings.sources import Given
-from attune.runtime.settings.values import BadValue
+from attune.runtime.settings.values import BadValue, parse_path
 
 SECRET_FILE_MAX_BYTES: Final = 65_536  # A longer file is surely not the secret that was meant.
 
@@ -75,7 +74,7 @@ def _read_secret_file(given: Given) -> Given:
     if not given.text:
         raise BadValue("must be a path")
     try:
-        with Path(given.text).expanduser().open("rb") as file:
+        with parse_path(given.text).open("rb") as file:
             content = file.read(SECRET_FILE_MAX_BYTES + 1)
     except OSError as error:
         raise BadValue(f"cannot read {given.text}: {error.strerror}") from None

@@ -75,7 +75,15 @@ def _parse(setting: Setting, given: Given, text: str) -> object:
         if text not in set(kind):
             raise _wrong(setting, text)
         return kind(text)
-    return Path(text).expanduser() if kind is Path else text
+    return parse_path(text) if kind is Path else text
+
+
+def parse_path(text: str) -> Path:
+    """A path, with `~` and `~name` replaced by the home they mean."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise BadValue(f"names the home of somebody this machine does not know: {text!r}") from None
 
 
 def _parse_bool(setting: Setting, given: Given, text: str) -> bool:
