@@ -189,8 +189,34 @@ async def test_an_execution_runs_and_reads_as_promised(client: httpx2.AsyncClien
     }
     history = (await client.get(f"/api/v1/executions/{execution['id']}/history")).json()
     moves = history["items"] if isinstance(history, dict) else history
-    assert [move["to"] for move in moves] == ["requested", "scheduled", "running", "succeeded"]
+    assert [move["to"] for move in moves] == ["queued", "scheduled", "running", "succeeded"]
     assert set(moves[0]) >= {"from", "to", "attempt", "actor", "reason", "at"}
+
+
+async def test_a_line_and_its_admissions_read_as_promised(client: httpx2.AsyncClient) -> None:
+    await client.post("/api/v1/executions?wait=30", json={"action_ref": "demo.slow", "parameters": {"n": 1}})
+    (line,) = (await client.get("/api/v1/lines", params={"action_ref": "demo.slow"})).json()["items"]
+
+    assert set(line) >= {
+        *("id", "scope", "group", "limit", "active", "waiting", "paused", "total_enqueued", "total_completed"),
+    }
+    assert line["limit"] == 2
+    answer = await client.get(f"/api/v1/lines/{line['id']}/admissions", params={"after": "0", "limit": "1000"})
+    rows = answer.json()["items"]
+    assert set(rows[0]) >= {"n", "op", "execution_id", "seq", "priority", "limit_in_force", "active", "at"}
+    assert [row["n"] for row in rows] == list(range(1, len(rows) + 1))
+    statistics = (await client.get("/api/v1/actions/demo.slow/queue-stats")).json()
+    assert set(statistics) >= {
+        *("action_id", "queue_length", "active_count", "max_concurrent", "oldest_enqueued_at", "total_enqueued"),
+        *("total_completed", "last_updated"),
+    }
+
+
+async def test_why_says_where_an_execution_is(client: httpx2.AsyncClient) -> None:
+    done = (await client.post("/api/v1/executions?wait=30", json={"action_ref": "core.noop", "parameters": {}})).json()
+    why = (await client.get(f"/api/v1/executions/{done['id']}/why")).json()
+
+    assert set(why) == {"sentence", "code", "facts"}
 
 
 async def test_without_waiting_an_execution_is_accepted(client: httpx2.AsyncClient) -> None:

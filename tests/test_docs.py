@@ -201,7 +201,7 @@ def test_every_code_an_execution_can_end_with_is_documented() -> None:
 def codes_in_the_source() -> set[str]:
     """Where an ending is made its code is a literal, or one of the reasons for which a worker stops an attempt."""
     found = {str(reason) for reason in StopReason}
-    for path in [*(ROOT / "src/attune").glob("worker/**/*.py"), *(ROOT / "src/attune").glob("[do]*/*.py")]:
+    for path in [*(ROOT / "src/attune").glob("worker/**/*.py"), *(ROOT / "src/attune").glob("[do]*/**/*.py")]:
         text = path.read_text()
         found |= set(re.findall(r"\bFailure\(\s*code=\"(\w+)\"", text))
         found |= set(re.findall(r"\b(?:failed\(\s*\w+,|Unrunnable\()\s*\"(\w+)\"", text))

@@ -21,11 +21,11 @@ from attune.notifier.service import Notifier
 from attune.operations.access.bootstrap_admin import bootstrap_admin
 from attune.operations.access.create_token import TokenRequest, create_token
 from attune.operations.access.verify_key import verify_key
+from attune.operations.access.write_audit import Actor
 from attune.operations.attend_workers import mark_worker_lost as record_worker_lost
 from attune.operations.install_pack import install_pack
 from attune.operations.unplace_executions import unplace_executions
 from attune.operations.upkeep.check_invariants import CheckReport, check_invariants
-from attune.operations.write_audit import Actor
 from attune.packs.read import read_pack
 from attune.packs.store import stage
 from attune.runtime import clock
@@ -189,6 +189,7 @@ async def _run_executor(wiring: Wiring, tasks: Tasks) -> None:
         transport=wiring.transport,
         queues=executor_queues(settings),
         limits=limits_of(settings),
+        max_queue_length=settings.executor.queue.max_queue_length,
         sweep_settings=SweepSettings(
             heartbeat_interval=settings.worker.heartbeat_interval,
             scheduled_timeout=settings.executor.scheduled_timeout,
@@ -196,6 +197,7 @@ async def _run_executor(wiring: Wiring, tasks: Tasks) -> None:
             placements_max=settings.executor.placements_max,
             dead_letter_hours=settings.retention.dead_letter_hours,
             idempotency_hours=settings.retention.idempotency_hours,
+            queue_timeout_seconds=settings.executor.queue.queue_timeout_seconds,
         ),
         metrics=build_metrics(version=__version__, service="executor"),
     )
@@ -253,6 +255,7 @@ async def _run_api(wiring: Wiring, tasks: Tasks) -> None:
             batch_max=settings.executor.batch_max,
             refuse_above=settings.outbox.refuse_above,
             accept_below=settings.outbox.accept_below,
+            max_queue_length=settings.executor.queue.max_queue_length,
         ),
         checks=platform_checks(wiring.database, wiring.transport),
     )

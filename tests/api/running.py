@@ -19,8 +19,8 @@ from attune.domain.definition_documents import action_from_mapping
 from attune.domain.definitions import PackDefinition
 from attune.operations.access.bootstrap_admin import bootstrap_admin
 from attune.operations.access.create_token import TokenRequest, create_token
+from attune.operations.access.write_audit import Actor
 from attune.operations.install_pack import install_pack
-from attune.operations.write_audit import Actor
 from attune.runtime.metrics import build_metrics
 from attune.runtime.passwords import hash_password
 from attune.storage.access import identities

@@ -29,7 +29,7 @@ PROTECTED = [each for each in ENDPOINTS if not isinstance(each.permission, Publi
 PUBLIC_PATHS = {"/healthz", "/readyz", "/auth/login", "/docs", "/docs/{name}"}
 
 PACK = Path(__file__).resolve().parents[2] / "packs" / "examples" / "hello"
-POLICY = {"ref": "demo.limit", "scope": {"action": "demo.count"}, "concurrency": {"limit": 2}}
+POLICY = {"ref": "demo.limit", "scope": {"action": "demo.anything"}, "concurrency": {"limit": 2}}
 # What to send so that a route changes something.
 SAMPLES: dict[str, Any] = {
     "create_execution": {"action_ref": "demo.anything"},
@@ -43,11 +43,16 @@ SAMPLES: dict[str, Any] = {
     "log_in": {"login": "admin", "password": PASSWORD},
     "create_token": {"name": "x"},
     "revoke_token": None,
+    "pause_line": None,
+    "resume_line": None,
+    "clear_line": None,
+    "clear_all_lines": None,
 }
 
 
 def path_of(endpoint: AnyEndpoint, ids: Mapping[str, object]) -> str:
-    return endpoint.path.format(**{"execution_id": 1, "token_id": 1, "worker_id": 1, "ref": "x", "name": "x", **ids})
+    some = {"execution_id": 1, "token_id": 1, "worker_id": 1, "line_id": 1, "ref": "x", "name": "x"}
+    return endpoint.path.format(**{**some, **ids})
 
 
 async def test_nobody_gets_in_without_a_token(api: Api) -> None:
@@ -79,7 +84,11 @@ async def test_every_change_leaves_one_line_in_the_audit_log(api: Api, endpoint:
     execution = (await api.admin.post("/api/v1/executions", json={"action_ref": "demo.anything"})).json()
     token = (await api.admin.post("/api/v1/tokens", json={"name": "old"})).json()
     await api.admin.post("/api/v1/policies", json=POLICY)
-    path = path_of(endpoint, {"execution_id": execution["id"], "token_id": token["id"], "ref": "demo.limit"})
+    line = (await api.admin.post("/api/v1/executions", json={"action_ref": "demo.anything"})).json()["line"]["id"]
+    if endpoint.name == "resume_line":
+        await api.admin.post(f"/api/v1/lines/{line}/pause")
+    ids = {"execution_id": execution["id"], "token_id": token["id"], "ref": "demo.limit", "line_id": line}
+    path = path_of(endpoint, ids)
     before = (await api.admin.get("/api/v1/audit")).json()["items"]
     answer = await api.admin.request(
         endpoint.method, path, json=SAMPLES[endpoint.name], headers={"X-Request-Id": "audited"}

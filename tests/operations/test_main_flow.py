@@ -107,7 +107,7 @@ async def test_what_finds_no_room_waits_and_is_placed_when_room_appears(database
     held = [Held(execution_id=item.startable.execution_id, attempt=1, lease=item.lease) for item in started]
     await finish(database, worker, held)
     async with database.transaction() as tx:
-        assert await release_executions(tx, actor="executor test", draw=always_half) == 2
+        assert await release_executions(tx, ids[:5], actor="executor test", draw=always_half) == 2
     assert await statuses(database, ids) == ["succeeded"] * 5 + ["scheduled"] * 2
 
 
@@ -188,7 +188,7 @@ async def rescue(database: Database) -> int:
 
 async def replace_everything(database: Database) -> None:
     async with database.transaction() as tx:
-        await release_executions(tx, actor="executor test", draw=always_half)
+        await release_executions(tx, [], actor="executor test", draw=always_half)
 
 
 async def test_an_idempotent_execution_gets_its_next_attempt_when_its_worker_is_lost(database: Database) -> None:

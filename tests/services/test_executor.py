@@ -32,6 +32,7 @@ async def executor(database: Database, name: str = "executor-1") -> AsyncIterato
         transport=transport,
         queues=(*EXECUTOR_QUEUES, dead_letter_queue(ttl_ms=86_400_000)),
         limits=Limits(),
+        max_queue_length=10_000,
         sweep_settings=SweepSettings(
             heartbeat_interval=0.4,
             scheduled_timeout=300,
@@ -39,6 +40,7 @@ async def executor(database: Database, name: str = "executor-1") -> AsyncIterato
             placements_max=5,
             dead_letter_hours=24,
             idempotency_hours=24,
+            queue_timeout_seconds=3600,
         ),
         metrics=build_metrics(version="test", service="executor"),
     )

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from attune.domain.definitions import ActionDefinition, Runner
 from attune.domain.json_values import Json
 from attune.operations.attend_workers import register_worker
+from attune.operations.lines.join_lines import QueueFull
 from attune.operations.place_requested import place_requested
 from attune.operations.prepare_executions import Request, prepare_executions
 from attune.operations.request_executions import request_executions
@@ -17,6 +18,8 @@ from attune.storage import actions
 from attune.storage.database import Database
 from attune.storage.tx import Tx
 from attune.storage.workers import Registration
+
+MAX_QUEUE_LENGTH = 10_000
 
 
 def always_half() -> float:
@@ -89,18 +92,23 @@ async def request(
     count: int = 1,
     parameters: Mapping[str, Json] | None = None,
     worker_id: int | None = None,
+    priority: int = 0,
 ) -> list[int]:
     """Accepted executions; returns their ids in order."""
-    requests = [Request(action_ref=ref, parameters=parameters or {}, worker_id=worker_id) for _ in range(count)]
+    wanted = Request(action_ref=ref, parameters=parameters or {}, worker_id=worker_id, priority=priority)
+    requests = [wanted] * count
     async with database.transaction() as tx:
         prepared = await prepare_executions(tx, requests, identity=None, requested_by="test")
-        return [row.execution_id for row in await request_executions(tx, prepared)]
+        (answer,) = await request_executions(tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH)
+        if isinstance(answer, QueueFull):
+            raise answer
+        return [row.execution_id for row in answer]
 
 
 async def place(database: Database, ids: Sequence[int]) -> None:
     """What an executor does with requested executions."""
     async with database.transaction() as tx:
-        await place_requested(tx, ids, actor="executor test", draw=always_half)
+        await place_requested(tx, ids, max_queue_length=MAX_QUEUE_LENGTH, actor="executor test", draw=always_half)
 
 
 async def start(database: Database, worker: TestWorker, claims: Sequence[tuple[int, int]]) -> list[Started]:

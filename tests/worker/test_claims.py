@@ -95,7 +95,7 @@ async def test_a_stale_dispatch_beside_the_current_one_begins_nothing(database: 
     async with database.transaction() as tx:
         await hand_back(tx, [(execution, 1)], actor="test", reason="placed again")
     async with database.transaction() as tx:
-        await release_executions(tx, actor="test", draw=always_half)
+        await release_executions(tx, [], actor="test", draw=always_half)
     claims, attempts, begun = make_claims(database, worker)
 
     async with database.transaction() as tx:

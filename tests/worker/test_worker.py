@@ -80,7 +80,7 @@ async def test_an_attempt_starts_once_however_often_it_is_dispatched(
     worker = await start_worker_here()
     [execution] = await request(database, "demo.shell")
     async with database.transaction() as tx:
-        await place_requested(tx, [execution], actor="test", draw=always_half)
+        await place_requested(tx, [execution], max_queue_length=100, actor="test", draw=always_half)
         await tx.execute(
             """
             INSERT INTO outbox (topic, type, items)

@@ -6,7 +6,8 @@ from typing import Final
 
 from attune.api.parts import ApiLimits
 from attune.domain.errors import AttuneError, Unavailable
-from attune.operations.accept_executions import Acceptance, Submission, accept_executions
+from attune.operations.accept_executions import accept_executions
+from attune.operations.acceptance import Acceptance, Submission
 from attune.runtime.batching import Batcher
 from attune.runtime.metrics import Metrics
 from attune.storage import outbox
@@ -19,8 +20,9 @@ MEASURE_SECONDS: Final = 1.0
 class Door:
     """Accepts executions."""
 
-    def __init__(self, database: Database, *, batch_max: int) -> None:
+    def __init__(self, database: Database, *, batch_max: int, max_queue_length: int) -> None:
         self._database = database
+        self._max_queue_length = max_queue_length
         self._batcher: Batcher[Submission, Acceptance] = Batcher(
             self._accept, batch_max=batch_max, shared_errors=(Unavailable,)
         )
@@ -44,7 +46,7 @@ class Door:
     async def _accept(self, submissions: Sequence[Submission]) -> list[Acceptance | AttuneError]:
         try:
             async with self._database.transaction() as tx:
-                return await accept_executions(tx, submissions)
+                return await accept_executions(tx, submissions, max_queue_length=self._max_queue_length)
         except Exception as error:
             if outcome_is_unknown(error):
                 # Trying again by ourselves could accept everything twice.

@@ -13,7 +13,7 @@ from attune.api.pages import ID_MAX
 from attune.api.services import Services
 from attune.domain.errors import NotFound
 from attune.domain.permission import Caller, Permission, Scope
-from attune.operations.write_audit import Actor
+from attune.operations.access.write_audit import Actor
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 B = TypeVar("B")

@@ -19,6 +19,7 @@ from attune.domain.errors import (
     Unauthenticated,
     Unavailable,
 )
+from attune.operations.lines.join_lines import QueueFull
 from attune.runtime.batching import BatcherClosed, Overloaded
 from attune.runtime.clock import new_uuid
 from attune.storage.database import may_work_later
@@ -70,6 +71,7 @@ STATUSES: Final[tuple[tuple[type[AttuneError], int], ...]] = (
     (Invalid, 422),
     (Conflict, 409),
     (Throttled, 429),
+    (QueueFull, 429),
     (Unavailable, 503),
 )
 TITLES: Final = {
@@ -82,7 +84,7 @@ TITLES: Final = {
     413: "Too large",
     415: "Not JSON",
     422: "The request is wrong",
-    429: "Too many attempts",
+    429: "Too much at once",
     500: "An error on our side",
     503: "Not at the moment",
 }

@@ -31,6 +31,8 @@ class ApiLimits:
     batch_max: int = 500
     refuse_above: int = 50_000
     accept_below: int = 40_000
+    # Of a line whose policy does not say it.
+    max_queue_length: int = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

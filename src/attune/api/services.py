@@ -37,7 +37,7 @@ class Services:
             authenticator=Authenticator(parts.database),
             throttle=LoginThrottle(monotonic),
             passwords=Passwords(),
-            door=Door(parts.database, batch_max=parts.limits.batch_max),
+            door=Door(parts.database, batch_max=parts.limits.batch_max, max_queue_length=parts.limits.max_queue_length),
             pressure=Pressure(parts.database, parts.metrics, parts.limits),
             completions=Completions(parts.database),
             readiness=Readiness(parts.checks),

@@ -24,6 +24,7 @@ COMMANDS = {
     "db": "attune.cli.database:database",
     "down": "attune.cli.life:down",
     "execution": "attune.cli.commands.execution:execution",
+    "line": "attune.cli.commands.line:line",
     "login": "attune.cli.commands.login:login",
     "logs": "attune.cli.life:logs",
     "pack": "attune.cli.commands.pack:pack",
@@ -35,6 +36,7 @@ COMMANDS = {
     "topology": "attune.cli.topology:topology",
     "up": "attune.cli.up:up",
     "version": "attune.cli.commands.version:version",
+    "why": "attune.cli.commands.why:why",
     "worker": "attune.cli.commands.worker:worker",
 }
 

@@ -10,15 +10,18 @@ from attune.client import calls
 from attune.client.answers import Answer
 from attune.client.connections import AsyncAttuneClient, AttuneClient
 from attune.client.errors import ClientError, NoAnswer, ProblemField, Refused, TimedOut, Unreachable
-from attune.client.models import Action, Execution, LogLine, Pack, Page, Token, Worker
+from attune.client.models import Action, Admission, Execution, Explanation, Line, LogLine, Pack, Page, Token, Worker
 
 __all__ = [
     "Action",
+    "Admission",
     "Answer",
     "AsyncAttuneClient",
     "AttuneClient",
     "ClientError",
     "Execution",
+    "Explanation",
+    "Line",
     "LogLine",
     "NoAnswer",
     "Pack",

@@ -5,10 +5,26 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import quote
 
-from attune.client.models import Action, Execution, Login, LogLine, Pack, Page, Token, Worker
+from attune.client.models import (
+    Action,
+    Admission,
+    Cleared,
+    Execution,
+    Explanation,
+    Line,
+    Login,
+    LogLine,
+    Pack,
+    Page,
+    Token,
+    Worker,
+)
 
 T = TypeVar("T")
 Query = str | int | float
+
+# A long line is cleared in many steps before the answer comes.
+CLEAR_SECONDS_MAX = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +83,44 @@ def get_history(execution_id: int) -> Call[object]:
 
 def cancel_execution(execution_id: int) -> Call[Execution]:
     return Call(method="POST", path=f"/api/v1/executions/{execution_id}/cancel", answer=Execution, body={})
+
+
+def explain_execution(execution_id: int) -> Call[Explanation]:
+    return Call(method="GET", path=f"/api/v1/executions/{execution_id}/why", answer=Explanation)
+
+
+def list_lines(**query: Query | None) -> Call[Page[Line]]:
+    return Call(method="GET", path="/api/v1/lines", answer=Page[Line], query=_given(query))
+
+
+def get_line(line_id: int) -> Call[Line]:
+    return Call(method="GET", path=f"/api/v1/lines/{line_id}", answer=Line)
+
+
+def list_admissions(line_id: int, **query: Query | None) -> Call[Page[Admission]]:
+    path = f"/api/v1/lines/{line_id}/admissions"
+    return Call(method="GET", path=path, answer=Page[Admission], query=_given(query))
+
+
+def pause_line(line_id: int) -> Call[Line]:
+    return Call(method="POST", path=f"/api/v1/lines/{line_id}/pause", answer=Line, body={})
+
+
+def resume_line(line_id: int) -> Call[Line]:
+    return Call(method="POST", path=f"/api/v1/lines/{line_id}/resume", answer=Line, body={})
+
+
+def clear_line(line_id: int) -> Call[Cleared]:
+    path = f"/api/v1/lines/{line_id}/clear"
+    return Call(method="POST", path=path, answer=Cleared, body={}, patience_seconds=CLEAR_SECONDS_MAX)
+
+
+def clear_all_lines() -> Call[Cleared]:
+    return Call(method="POST", path="/api/v1/lines:clear", answer=Cleared, body={}, patience_seconds=CLEAR_SECONDS_MAX)
+
+
+def get_queue_stats(ref: str) -> Call[object]:
+    return Call(method="GET", path=f"/api/v1/actions/{_segment(ref)}/queue-stats", answer=object)
 
 
 def list_actions(**query: Query | None) -> Call[Page[Action]]:

@@ -75,6 +75,48 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
 
 
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """Executions that wait for the same slots."""
+
+    id: int
+    scope: str = ""
+    group: object = None
+    limit: int | None = None
+    active: int = 0
+    waiting: int = 0
+    paused: bool = False
+    total_enqueued: int = 0
+    total_completed: int = 0
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened to a line, in the order of `n`."""
+
+    n: int
+    op: str
+    execution_id: int | None = None
+    seq: int | None = None
+    priority: int | None = None
+    limit_in_force: int | None = None
+    active: int | None = None
+    at: datetime | None = None
+
+
+class Cleared(msgspec.Struct, frozen=True, kw_only=True):
+    """How many lines were cleared, and how many executions that cancelled."""
+
+    lines: int
+    cancelled: int
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an execution is where it is."""
+
+    sentence: str
+    code: str
+    facts: dict[str, object] = {}
+
+
 class Action(msgspec.Struct, frozen=True, kw_only=True):
     """Something that can be run."""
 

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from attune.domain.messages import Item, Message, MessageType
 from attune.operations.bury_dead_letters import bury_dead_letters
+from attune.operations.lines.admit_waiting import admit_waiting
 from attune.operations.place_admitted import place_admitted
 from attune.operations.place_requested import place_requested
 from attune.operations.release_executions import release_executions
@@ -14,16 +15,21 @@ Operation = Callable[[Tx, Sequence[Item]], Awaitable[object]]
 Draw = Callable[[], float]
 
 
-def operations_by_type(*, actor: str, draw: Draw) -> Mapping[str, Operation]:
+def operations_by_type(*, actor: str, max_queue_length: int, draw: Draw) -> Mapping[str, Operation]:
     """The table of what an executor does with what it is told."""
     return {
         MessageType.EXECUTION_REQUESTED: lambda tx, items: place_requested(
+            tx, [item[0] for item in items], max_queue_length=max_queue_length, actor=actor, draw=draw
+        ),
+        MessageType.LINE_CHANGED: lambda tx, items: admit_waiting(
             tx, [item[0] for item in items], actor=actor, draw=draw
         ),
         MessageType.POOL_CHANGED: lambda tx, items: place_admitted(
             tx, [item[0] for item in items], actor=actor, draw=draw
         ),
-        MessageType.EXECUTION_COMPLETED: lambda tx, _items: release_executions(tx, actor=actor, draw=draw),
+        MessageType.EXECUTION_COMPLETED: lambda tx, items: release_executions(
+            tx, [item[0] for item in items], actor=actor, draw=draw
+        ),
     }
 
 

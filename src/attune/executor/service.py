@@ -33,6 +33,7 @@ class Executor:
     transport: Transport
     queues: tuple[Queue, ...]
     limits: Limits
+    max_queue_length: int
     sweep_settings: SweepSettings
     metrics: Metrics
 
@@ -56,7 +57,7 @@ class Executor:
         if DEAD_TOPIC in queue.topics:
             operations = dead_letter_operations(placements_max=self.sweep_settings.placements_max)
         else:
-            operations = operations_by_type(actor=self.name, draw=draw)
+            operations = operations_by_type(actor=self.name, max_queue_length=self.max_queue_length, draw=draw)
         async with self.transport.consume(queue, self.limits) as source:
             await consume(self.database, source, handler_of(operations), self.limits, types=operations.keys())
 

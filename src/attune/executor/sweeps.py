@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import structlog
 
 from attune.operations.expire_executions import expire_deadlines, expire_scheduled
+from attune.operations.lines.expire_waiting import expire_waiting
+from attune.operations.lines.remove_idle_lines import remove_idle_lines
 from attune.operations.rescue_lost import rescue_lost
 from attune.operations.upkeep.heal_states import heal_states
 from attune.operations.upkeep.keep_house import keep_house
@@ -16,6 +18,8 @@ from attune.storage.tx import Tx
 
 DEADLINE_SECONDS = 5.0
 AUDIT_SECONDS = 60.0
+QUEUE_TIMEOUT_SECONDS = 1.0
+IDLE_LINES_SECONDS = 60.0
 HOUSEKEEPING_SECONDS = 3600.0
 # After the database was away, look again soon.
 RETRY_SECONDS = 1.0
@@ -33,6 +37,7 @@ class SweepSettings:
     placements_max: int
     dead_letter_hours: int
     idempotency_hours: int
+    queue_timeout_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,12 @@ def sweeps(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
             interval_seconds=DEADLINE_SECONDS,
             operation=lambda tx: expire_deadlines(tx, draw=draw),
         ),
+        Sweep(
+            name="queue timeout",
+            interval_seconds=QUEUE_TIMEOUT_SECONDS,
+            operation=lambda tx: expire_waiting(tx, default_seconds=settings.queue_timeout_seconds),
+        ),
+        Sweep(name="idle lines", interval_seconds=IDLE_LINES_SECONDS, operation=remove_idle_lines),
         Sweep(name="state audit", interval_seconds=AUDIT_SECONDS, operation=heal_states),
         Sweep(
             name="housekeeping",

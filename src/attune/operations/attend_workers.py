@@ -6,13 +6,15 @@ from uuid import UUID
 
 from attune.domain.messages import MessageType
 from attune.operations.unplace_executions import hand_back
-from attune.storage import assignments, unplaced, workers
+from attune.storage import assignments, lines, unplaced, workers
 from attune.storage.assignments import Held, Renewed
 from attune.storage.tx import Tx
 from attune.storage.workers import Registration
 
 # One draining pass hands back at most this many; the worker repeats it until nothing is left.
 HANDED_BACK_MAX = 500
+# The state audit wakes the rest.
+WOKEN_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,8 @@ async def mark_worker_lost(tx: Tx, *, name: str, pid: int) -> bool:
 
 
 async def hint_room(tx: Tx) -> None:
-    """Have every pool in which somebody waits looked at."""
+    """Have every pool in which somebody waits looked at, and every line that had no worker for its head."""
     if pools := await unplaced.list_pools(tx):
         tx.announce(MessageType.POOL_CHANGED, MessageType.POOL_CHANGED, [(pool, 0) for pool in pools])
+    if held := await lines.list_held(tx, limit=WOKEN_MAX):
+        tx.announce(MessageType.LINE_CHANGED, MessageType.LINE_CHANGED, [(line_id, 0) for line_id in held])

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from attune.domain.execution import Failure, Status
 from attune.domain.retry import Ending, Outcome, decide_ending
 from attune.domain.unplacing import Unplacing
-from attune.operations.finish_executions import apply_endings
+from attune.operations.finish_executions import apply_endings, lock_for_ending
 from attune.operations.unplace_executions import unplace_executions
-from attune.storage import assignments, executions
+from attune.storage import assignments
 from attune.storage.tx import Tx
 
 PICK_UP_ACTOR = "execution_timeout_monitor"
@@ -41,7 +41,7 @@ async def expire_deadlines(tx: Tx, *, draw: Callable[[], float]) -> int:
     if not overdue:
         return 0
     attempts = dict(overdue)
-    locked = await executions.lock_many(tx, sorted(attempts))
+    locked = await lock_for_ending(tx, sorted(attempts))
     failure = Failure(code="timeout", message="ran past its deadline and its worker did not end it", by=DEADLINE_ACTOR)
     changes = [
         decide_ending(row.running, Ending(outcome=Outcome.TIMEOUT, failure=failure), actor=DEADLINE_ACTOR, draw=draw)

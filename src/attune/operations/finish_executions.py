@@ -8,7 +8,7 @@ from attune.domain.messages import MessageType
 from attune.domain.retry import Ending, decide_ending
 from attune.operations.change_executions import change_executions
 from attune.operations.keep_unplaced import keep_unplaced
-from attune.storage import assignments, executions, late_results
+from attune.storage import assignments, executions, late_results, lines
 from attune.storage.assignments import Held
 from attune.storage.executions import Locked
 from attune.storage.tx import Tx
@@ -26,7 +26,7 @@ class Report:
 
 async def finish_executions(tx: Tx, reports: Sequence[Report], *, actor: str, draw: Callable[[], float]) -> list[bool]:
     """Apply each report whose lease still holds; one that comes too late is kept for people and changes nothing."""
-    locked = await executions.lock_many(tx, [report.held.execution_id for report in reports])
+    locked = await lock_for_ending(tx, [report.held.execution_id for report in reports])
     good = await assignments.find_held(tx, [report.held for report in reports])
     valid = [(report.held.execution_id, report.held.attempt) in good for report in reports]
     changes = [
@@ -43,6 +43,12 @@ async def finish_executions(tx: Tx, reports: Sequence[Report], *, actor: str, dr
     return valid
 
 
+async def lock_for_ending(tx: Tx, ids: Sequence[int]) -> dict[int, Locked]:
+    """Lock executions that may end or be tried again; before them the lines that a delayed retry has to leave."""
+    await lines.lock_of_delayed_retries(tx, ids)
+    return await executions.lock_many(tx, ids)
+
+
 async def apply_endings(tx: Tx, changes: Sequence[Change], locked: dict[int, Locked]) -> list[Change]:
     """Write endings and retries, and the hints a retry needs."""
     done = await change_executions(tx, changes)
@@ -56,7 +62,17 @@ async def apply_endings(tx: Tx, changes: Sequence[Change], locked: dict[int, Loc
                 [(change.execution_id, 0)],
                 delay_seconds=change.delay_seconds or 0.0,
             )
-            # The retry gives its worker's room back without a completion.
-            pool = locked[change.execution_id].pool
-            tx.announce(MessageType.POOL_CHANGED, MessageType.POOL_CHANGED, [(pool, 0)])
+    outside = [locked[change.execution_id] for change in done if change.target is Status.REQUESTED]
+    await _give_back(tx, outside)
     return done
+
+
+async def _give_back(tx: Tx, outside: Sequence[Locked]) -> None:
+    """A delayed retry leaves its slot and its worker's room to others, without a completion that would say so."""
+    if not outside:
+        return
+    await lines.release(tx, [row.running.execution_id for row in outside])
+    lines_left = sorted({row.line_id for row in outside if row.line_id is not None})
+    tx.announce(MessageType.LINE_CHANGED, MessageType.LINE_CHANGED, [(line_id, 0) for line_id in lines_left])
+    pools = sorted({row.pool for row in outside})
+    tx.announce(MessageType.POOL_CHANGED, MessageType.POOL_CHANGED, [(pool, 0) for pool in pools])

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from attune.domain.definitions import PackDefinition, PolicyDefinition
 from attune.domain.errors import FieldError, Invalid
 from attune.domain.json_values import Json
-from attune.operations.write_audit import Actor, Deed, write_audit
-from attune.storage import actions
+from attune.domain.messages import MessageType
+from attune.operations.access.write_audit import Actor, Deed, write_audit
+from attune.storage import actions, lines
 from attune.storage.definitions import packs, policies
 from attune.storage.tx import Tx
 
@@ -53,3 +54,6 @@ async def save_policies(tx: Tx, pack_id: int, declared: Sequence[PolicyDefinitio
             field = FieldError(pointer=f"/scope/{policy.scope.kind}", message=message)
             raise Invalid(message, code="unknown_scope", fields=[field])
     await policies.save_many(tx, pack_id, [(policy, scopes[policy.scope]) for policy in declared], adhoc=adhoc)
+    # A limit that was raised admits at once.
+    if touched := await lines.list_in_scopes(tx, sorted(scopes.values())):
+        tx.announce(MessageType.LINE_CHANGED, MessageType.LINE_CHANGED, [(line_id, 0) for line_id in touched])

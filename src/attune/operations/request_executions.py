@@ -1,21 +1,74 @@
-"""Accepts executions: durable, and announced in the transaction that makes them so."""
+"""Accepts executions: durable, in their lines, and announced in the transaction that makes them so."""
 
 from collections.abc import Sequence
 
+from attune.domain.execution import Status
 from attune.domain.messages import MessageType
-from attune.storage import executions
-from attune.storage.executions import Inserted, NewExecution
+from attune.operations.lines.join_lines import LockedLines, QueueFull, find_line, lock_lines
+from attune.operations.lines.plan_births import plan_births
+from attune.storage import executions, lines
+from attune.storage.executions import Birth, Inserted, NewExecution
+from attune.storage.lines import NewEntry
 from attune.storage.tx import Tx
 
+Submission = Sequence[NewExecution]
 
-async def request_executions(tx: Tx, prepared: Sequence[NewExecution]) -> list[Inserted]:
-    """Make them durable in the order given, and tell the executors."""
-    inserted = await executions.insert_many(tx, prepared)
-    for row in inserted:
-        tx.announce(
-            MessageType.EXECUTION_REQUESTED,
-            MessageType.EXECUTION_REQUESTED,
-            [(row.execution_id, 0)],
-            delay_seconds=row.delay_seconds,
+
+async def request_executions(
+    tx: Tx, submissions: Sequence[Submission], *, max_queue_length: int
+) -> list[list[Inserted] | QueueFull]:
+    """Accept each submission whole, in the order given, or refuse it whole because a line is full."""
+    actions = sorted({item.action_id for submission in submissions for item in submission})
+    policies = await lines.find_policies(tx, actions, max_queue_length=max_queue_length)
+    found = [
+        [None if _waits_outside(item) else find_line(policies, item.action_id, item.parameters) for item in submission]
+        for submission in submissions
+    ]
+    wanted = dict(each for row in found for each in row if each is not None)
+    locked = await lock_lines(tx, wanted) if wanted else None
+    plans = [
+        plan_births(locked, [each[0] if each else None for each in row], submission)
+        if locked
+        else [Birth(new=item) for item in submission]
+        for row, submission in zip(found, submissions, strict=True)
+    ]
+    accepted = [plan for plan in plans if not isinstance(plan, QueueFull)]
+    births = [birth for plan in accepted for birth in plan]
+    inserted = iter(await executions.insert_many(tx, births) if births else [])
+    answers = [plan if isinstance(plan, QueueFull) else [next(inserted) for _ in plan] for plan in plans]
+    rows = [row for answer in answers if not isinstance(answer, QueueFull) for row in answer]
+    if locked is not None and locked.counts:
+        await _join(tx, locked, births, rows)
+    _announce(tx, births, rows)
+    return answers
+
+
+def _waits_outside(item: NewExecution) -> bool:
+    """A delayed start joins when it is due, and pinned work is nobody's to hold back."""
+    return item.not_before is not None or item.pinned_to is not None
+
+
+async def _join(tx: Tx, locked: LockedLines, births: Sequence[Birth], rows: Sequence[Inserted]) -> None:
+    joined = locked.joined()
+    await lines.save_joined(tx, joined)
+    entries = [
+        NewEntry(
+            execution_id=row.execution_id,
+            line_id=birth.line_id,
+            action_id=birth.new.action_id,
+            seq=birth.line_seq,
+            priority=birth.new.priority,
         )
-    return inserted
+        for birth, row in zip(births, rows, strict=True)
+        if birth.line_id is not None and birth.line_seq is not None
+    ]
+    await lines.insert_entries(tx, entries, op="enq")
+    tx.announce(MessageType.LINE_CHANGED, MessageType.LINE_CHANGED, [(item.line.line_id, 0) for item in joined])
+
+
+def _announce(tx: Tx, births: Sequence[Birth], rows: Sequence[Inserted]) -> None:
+    for birth, row in zip(births, rows, strict=True):
+        if birth.status is Status.QUEUED:
+            continue
+        told = MessageType.EXECUTION_COMPLETED if birth.failure else MessageType.EXECUTION_REQUESTED
+        tx.announce(told, told, [(row.execution_id, 0)], delay_seconds=row.delay_seconds)

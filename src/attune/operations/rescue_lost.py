@@ -5,8 +5,8 @@ from collections.abc import Callable
 from attune.domain.execution import Change, Failure, Status
 from attune.domain.retry import Ending, Outcome, decide_ending
 from attune.domain.unplacing import Unplacing, decide_unplacing
-from attune.operations.finish_executions import apply_endings
-from attune.storage import assignments, executions, workers
+from attune.operations.finish_executions import apply_endings, lock_for_ending
+from attune.storage import assignments, workers
 from attune.storage.assignments import Lost
 from attune.storage.executions import Locked
 from attune.storage.tx import Tx
@@ -21,7 +21,7 @@ async def rescue_lost(tx: Tx, *, placements_max: int, draw: Callable[[], float])
     suspected = await assignments.list_lost(tx, limit=RESCUED_MAX)
     moved: list[Change] = []
     if suspected:
-        locked = await executions.lock_many(tx, [item.execution_id for item in suspected])
+        locked = await lock_for_ending(tx, [item.execution_id for item in suspected])
         # The lease may have been renewed, or the attempt ended, between looking and locking.
         lost = await assignments.list_lost(tx, limit=2 * RESCUED_MAX)
         changes = [

@@ -1,11 +1,11 @@
 """Rows of `execution`: inserting, locking, the one guarded update of their status, and reading for people."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from attune.domain.definitions import OnWorkerLost
-from attune.domain.execution import Change, Status
+from attune.domain.execution import Change, Failure, Status
 from attune.domain.json_values import Json
 from attune.domain.placement import Waiting
 from attune.domain.retry import Running
@@ -21,7 +21,7 @@ class NewExecution:
     action_ref: str
     pack_version: str
     runner: str
-    parameters: Json
+    parameters: Mapping[str, Json]
     priority: int
     identity: int | None
     max_attempts: int
@@ -43,31 +43,49 @@ class Requested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """How a row begins: requested, waiting in a line, or already cancelled with the reason."""
+
+    new: NewExecution
+    status: Status = Status.REQUESTED
+    line_id: int | None = None
+    line_seq: int | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inserted:
-    """A new row: its id, its time, and how long its start lies ahead by the database's clock."""
+    """A new row as it was born, and how long its start lies ahead by the database's clock."""
 
     execution_id: int
     created: datetime
     delay_seconds: float
+    status: str
+    line_id: int | None
+    line_seq: int | None
+    error: Json
 
 
-async def insert_many(tx: Tx, new: Sequence[NewExecution]) -> list[Inserted]:
+async def insert_many(tx: Tx, births: Sequence[Birth]) -> list[Inserted]:
     """Insert in the order given; ids ascend in that order."""
+    new = [birth.new for birth in births]
     rows = await tx.fetch(
         """
         INSERT INTO execution (action, action_ref, pack_version, runner, parameters, status, priority, identity,
                                max_attempts, timeout_seconds, not_before, worker, pinned, trace_tag, traceparent,
-                               changed_by)
-        SELECT action, action_ref, pack_version, runner, parameters, 'requested', priority, identity, max_attempts,
+                               changed_by, change_reason, line_id, line_seq, error, queued_at, ended_at)
+        SELECT action, action_ref, pack_version, runner, parameters, status, priority, identity, max_attempts,
                timeout_seconds, not_before, pinned_to, pinned_to IS NOT NULL, trace_tag,
-               traceparent, changed_by
+               traceparent, changed_by, COALESCE(error ->> 'message', ''), line_id, line_seq, error,
+               CASE WHEN status = 'queued' THEN now() END, CASE WHEN status = 'cancelled' THEN now() END
           FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::int[], $7::bigint[],
-                      $8::int[], $9::float8[], $10::timestamptz[], $11::bigint[], $12::text[], $13::text[], $14::text[])
+                      $8::int[], $9::float8[], $10::timestamptz[], $11::bigint[], $12::text[], $13::text[], $14::text[],
+                      $15::text[], $16::bigint[], $17::bigint[], $18::jsonb[])
                WITH ORDINALITY AS n (action, action_ref, pack_version, runner, parameters, priority, identity,
                                      max_attempts, timeout_seconds, not_before, pinned_to, trace_tag, traceparent,
-                                     changed_by, position)
+                                     changed_by, status, line_id, line_seq, error, position)
          ORDER BY position
-        RETURNING id AS execution_id, created,
+        RETURNING id AS execution_id, created, status, line_id, line_seq, error,
                   GREATEST(0, COALESCE(extract(epoch FROM not_before - now()), 0))::float8 AS delay_seconds
         """,
         [item.action_id for item in new],
@@ -84,6 +102,10 @@ async def insert_many(tx: Tx, new: Sequence[NewExecution]) -> list[Inserted]:
         [item.trace_tag for item in new],
         [item.traceparent for item in new],
         [item.changed_by for item in new],
+        [birth.status for birth in births],
+        [birth.line_id for birth in births],
+        [birth.line_seq for birth in births],
+        [birth.failure for birth in births],
     )
     return [Inserted(**dict(row)) for row in rows]
 
@@ -179,6 +201,7 @@ class Locked:
     pool: int
     pinned: bool
     worker_id: int | None
+    line_id: int | None
 
 
 async def lock_many(tx: Tx, ids: Sequence[int]) -> dict[int, Locked]:
@@ -186,7 +209,7 @@ async def lock_many(tx: Tx, ids: Sequence[int]) -> dict[int, Locked]:
     rows = await tx.fetch(
         """
         SELECT e.id, e.action, e.status, e.attempt, e.tries, e.max_attempts, e.priority, e.placements, e.pinned,
-               e.worker, a.pool, a.retry, a.idempotent, a.on_worker_lost
+               e.worker, e.line_id, a.pool, a.retry, a.idempotent, a.on_worker_lost
           FROM execution e JOIN action a ON a.id = e.action
          WHERE e.id = ANY($1) AND e.ended_at IS NULL
          ORDER BY e.id FOR NO KEY UPDATE OF e
@@ -215,6 +238,7 @@ def _locked(row: Row) -> Locked:
         pool=row["pool"],
         pinned=row["pinned"],
         worker_id=row["worker"],
+        line_id=row["line_id"],
     )
 
 
@@ -295,3 +319,42 @@ async def list_moved_by(tx: Tx, attempts: Sequence[tuple[int, int]], actor: str)
         actor,
     )
     return {(row["execution_id"], row["attempt"]) for row in rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A requested execution that is due, as joining a line needs it; not locked."""
+
+    execution_id: int
+    action_id: int
+    parameters: Mapping[str, Json]
+    line_id: int | None
+    line_seq: int | None
+    pinned: bool
+
+
+async def list_requested(tx: Tx, ids: Sequence[int]) -> list[Due]:
+    """Those that are requested and due, in ascending order, without locking them: lines are locked first."""
+    rows = await tx.fetch(
+        """
+        SELECT id AS execution_id, action AS action_id, parameters, line_id, line_seq, pinned FROM execution
+         WHERE id = ANY($1) AND status = 'requested' AND (not_before IS NULL OR not_before <= now())
+         ORDER BY id
+        """,
+        ids,
+    )
+    return [Due(**dict(row)) for row in rows]
+
+
+async def save_places(tx: Tx, places: Sequence[tuple[int, int, int]]) -> None:
+    """Note the line and the seq of executions that joined after they were accepted; the rows are locked."""
+    await tx.execute(
+        """
+        UPDATE execution e SET line_id = p.line_id, line_seq = p.seq, queued_at = now()
+          FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS p (id, line_id, seq)
+         WHERE e.id = p.id AND e.id = ANY($1)
+        """,
+        [place[0] for place in places],
+        [place[1] for place in places],
+        [place[2] for place in places],
+    )

@@ -24,15 +24,15 @@ from attune.domain.errors import AttuneError, FieldError, Invalid, NotFound
 from attune.domain.execution import TERMINAL, Status
 from attune.domain.idempotency import Claim, KeyName, repeat_answer
 from attune.domain.permission import Permission, Scope, parse_permission
-from attune.operations.accept_executions import Acceptance, Submission, read_acceptance
+from attune.operations.acceptance import Acceptance, Submission, read_acceptance
+from attune.operations.access.write_audit import Deed, write_audit
 from attune.operations.cancel_execution import cancel_execution
 from attune.operations.prepare_executions import Request, prepare_executions
-from attune.operations.write_audit import Deed, write_audit
 from attune.storage.access import idempotency_keys
 from attune.storage.executions import NewExecution
 from attune.storage.views import execution_logs, executions
 from attune.storage.views.execution_logs import LogChunk
-from attune.storage.views.executions import ExecutionFilter, ExecutionView
+from attune.storage.views.executions import ExecutionFilter, ExecutionView, LinePlace
 
 READ: Final = parse_permission("executions:read")
 CREATE: Final = parse_permission("executions:create")
@@ -51,7 +51,7 @@ async def create_execution(call: Call[WaitQuery, ExecutionRequest]) -> Reply:
     if accepted is None:
         (new,) = await _prepare(call, [call.body])
         accepted = await call.services.door.accept(Submission(prepared=(new,), by=call.actor, claim=claim))
-        if accepted.created is not None and not call.query.wait:
+        if accepted.first is not None and not call.query.wait:
             return Reply(value=_accepted_view(accepted, new), status=202)
     return await _show_when_ended(call, accepted.ids[0])
 
@@ -65,26 +65,27 @@ async def _show_when_ended(call: Call[WaitQuery, ExecutionRequest], execution_id
 
 def _accepted_view(accepted: Acceptance, new: NewExecution) -> ExecutionView:
     """The new row as reading it would show it, without reading it."""
-    if accepted.created is None:
+    row = accepted.first
+    if row is None:
         raise ValueError("a repeated request has no new row")
     return ExecutionView(
         id=accepted.ids[0],
         action_ref=new.action_ref,
-        status=Status.REQUESTED.value,
+        status=row.status,
         attempt=0,
         tries=0,
-        parameters=new.parameters,
+        parameters=dict(new.parameters),
         result=None,
-        error=None,
+        error=row.error,
         worker=new.pinned_to,
         executor=None,
-        line=None,
+        line=None if row.line_id is None else LinePlace(id=row.line_id, seq=row.line_seq),
         trace_tag=new.trace_tag,
-        created=accepted.created,
-        queued_at=None,
+        created=row.created,
+        queued_at=row.created if row.status == Status.QUEUED else None,
         scheduled_at=None,
         started_at=None,
-        ended_at=None,
+        ended_at=row.created if row.error else None,
         parent=None,
         enforcement=None,
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from attune.operations.access.create_token import TokenRequest, create_token
-from attune.operations.write_audit import Actor, Deed, write_audit
+from attune.operations.access.write_audit import Actor, Deed, write_audit
 from attune.storage.access import identities
 from attune.storage.tx import Tx
 

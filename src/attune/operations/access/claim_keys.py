@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attune.domain.idempotency import Answered, Claim, KeyName
+from attune.domain.json_values import Json
 from attune.storage.access import idempotency_keys
 from attune.storage.tx import Tx
 
@@ -39,3 +40,15 @@ async def claim_keys(tx: Tx, claims: Sequence[Claim | None]) -> Claimed:
     # A later statement than the claim, so that it sees what the transaction we waited for has committed.
     found = await idempotency_keys.find_many(tx, taken) if taken else {}
     return Claimed(answered={name: found.get(name) for name in taken})
+
+
+async def keep_answers(tx: Tx, answers: Mapping[Claim, Json]) -> dict[KeyName, Answered | None]:
+    """Remember what keys were used for; one whose request was refused, which has no answer, is free again."""
+    kept = {
+        claim.name: None if answer is None else Answered(body_hash=claim.body_hash, answer=answer)
+        for claim, answer in answers.items()
+    }
+    await idempotency_keys.save_answers(tx, kept)
+    if freed := [name for name, used in kept.items() if used is None]:
+        await idempotency_keys.delete_many(tx, freed)
+    return kept

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from attune.domain.errors import FieldError, Invalid
 from attune.domain.refs import did_you_mean
-from attune.operations.write_audit import Actor, Deed, write_audit
+from attune.operations.access.write_audit import Actor, Deed, write_audit
 from attune.runtime.passwords import hash_token, mint_token
 from attune.storage.access import permission_sets, tokens
 from attune.storage.access.tokens import TokenRow

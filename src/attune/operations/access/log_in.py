@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from attune.domain.errors import Unauthenticated
 from attune.operations.access.create_token import NewToken, TokenRequest, create_token
-from attune.operations.write_audit import Actor
+from attune.operations.access.write_audit import Actor
 from attune.runtime.passwords import Passwords
 from attune.storage.access import identities, tokens
 from attune.storage.database import Database

@@ -1,7 +1,7 @@
 """Ends a token; the next request that carries it is refused."""
 
 from attune.domain.errors import NotFound
-from attune.operations.write_audit import Actor, Deed, write_audit
+from attune.operations.access.write_audit import Actor, Deed, write_audit
 from attune.storage.access import tokens
 from attune.storage.tx import Tx
 

@@ -6,9 +6,9 @@ from attune.domain.definition_documents import policy_from_mapping
 from attune.domain.errors import FieldError, Invalid, NotFound
 from attune.domain.json_values import Json
 from attune.domain.refs import did_you_mean
+from attune.operations.access.write_audit import Actor, Deed, write_audit
 from attune.operations.definitions.create_action import lock_pack_of
 from attune.operations.install_pack import save_policies
-from attune.operations.write_audit import Actor, Deed, write_audit
 from attune.storage.definitions import policies
 from attune.storage.tx import Tx
 

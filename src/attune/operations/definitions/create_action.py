@@ -3,7 +3,7 @@
 from attune.domain.definitions import ActionDefinition
 from attune.domain.errors import Conflict, FieldError, Invalid
 from attune.domain.refs import did_you_mean, pack_of
-from attune.operations.write_audit import Actor, Deed, write_audit
+from attune.operations.access.write_audit import Actor, Deed, write_audit
 from attune.storage import actions
 from attune.storage.definitions import packs
 from attune.storage.tx import Tx

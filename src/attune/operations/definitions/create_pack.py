@@ -6,7 +6,7 @@ import msgspec
 
 from attune.domain.definitions import PackDefinition
 from attune.domain.errors import Conflict
-from attune.operations.write_audit import Actor, Deed, write_audit
+from attune.operations.access.write_audit import Actor, Deed, write_audit
 from attune.storage.definitions import packs
 from attune.storage.tx import Tx
 

@@ -2,9 +2,9 @@
 
 from attune.domain.definitions import PolicyDefinition
 from attune.domain.errors import Conflict
+from attune.operations.access.write_audit import Actor, Deed, write_audit
 from attune.operations.definitions.create_action import lock_pack_of
 from attune.operations.install_pack import save_policies
-from attune.operations.write_audit import Actor, Deed, write_audit
 from attune.storage.definitions import policies
 from attune.storage.tx import Tx
 

@@ -2,12 +2,13 @@
 
 from attune.domain.messages import MessageType
 from attune.operations.attend_workers import hint_room
-from attune.storage import executions, unplaced
+from attune.storage import executions, lines, unplaced
 from attune.storage.tx import Tx
 
 # A requested execution is normally placed within milliseconds of being due.
 OVERDUE_SECONDS = 60.0
 UNPLACED_SECONDS = 5.0
+STUCK_SECONDS = 5.0
 HEALED_MAX = 1000
 
 
@@ -17,6 +18,9 @@ async def heal_states(tx: Tx) -> int:
     if overdue:
         items = [(execution_id, 0) for execution_id in overdue]
         tx.announce(MessageType.EXECUTION_REQUESTED, MessageType.EXECUTION_REQUESTED, items)
+    stuck = await lines.list_stuck(tx, seconds=STUCK_SECONDS, limit=HEALED_MAX)
+    if stuck:
+        tx.announce(MessageType.LINE_CHANGED, MessageType.LINE_CHANGED, [(line_id, 0) for line_id in stuck])
     if await unplaced.exists_older_than(tx, seconds=UNPLACED_SECONDS):
         await hint_room(tx)
-    return len(overdue)
+    return len(overdue) + len(stuck)

@@ -65,3 +65,17 @@ async def save_answers(tx: Tx, answered: Mapping[KeyName, Answered | None]) -> N
         [name.key for name in answers],
         list(answers.values()),
     )
+
+
+async def delete_many(tx: Tx, names: Sequence[KeyName]) -> None:
+    """Free keys whose requests came to nothing."""
+    await tx.execute(
+        """
+        DELETE FROM idempotency_key k
+         USING unnest($1::bigint[], $2::text[], $3::text[]) AS n (identity, route, key)
+         WHERE k.identity = n.identity AND k.route = n.route AND k.key = n.key
+        """,
+        [name.identity for name in names],
+        [name.route for name in names],
+        [name.key for name in names],
+    )

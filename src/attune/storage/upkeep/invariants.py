@@ -153,6 +153,60 @@ INVARIANTS: Sequence[Invariant] = (
              WHERE l.active <> c.active OR l.waiting <> c.waiting
         """,
     ),
+    Invariant(
+        name="line_limit",
+        claim="Nobody was admitted when as many as the limit in force held a slot.",
+        statement="""
+            SELECT line_id, n, execution_id, active, limit_in_force FROM admission_log
+             WHERE op = 'admit' AND active > limit_in_force
+        """,
+    ),
+    Invariant(
+        name="line_order",
+        claim="Those of one priority leave a line in the order of their places.",
+        statement="""
+            WITH stays AS (
+                -- Each wait in a line: from joining to being admitted or removed.
+                SELECT line_id, execution_id, seq, priority, n AS joined_n,
+                       lead(n) OVER (PARTITION BY line_id, execution_id ORDER BY n) AS left_n,
+                       lead(op) OVER (PARTITION BY line_id, execution_id ORDER BY n) AS left_by, op
+                  FROM admission_log WHERE op IN ('enq', 'rejoin', 'admit', 'remove', 'release')
+            ), admitted AS (
+                SELECT line_id, execution_id, seq, priority, joined_n, left_n,
+                       max(left_n) OVER (PARTITION BY line_id, priority ORDER BY seq, joined_n
+                                         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier_left_n
+                  FROM stays WHERE op = 'enq' AND left_by = 'admit'
+            )
+            SELECT line_id, execution_id, seq, priority FROM admitted WHERE earlier_left_n > left_n
+        """,
+    ),
+    Invariant(
+        name="slot_owner_alive",
+        claim="Whoever holds a slot is a live execution, and its line knows it.",
+        statement="""
+            SELECT n.execution_id, n.line_id, e.status FROM line_entry n LEFT JOIN execution e ON e.id = n.execution_id
+             WHERE n.state = 'active' AND n.activated_at < now() - interval '5 seconds'
+               AND (e.id IS NULL OR e.status = 'queued' OR e.ended_at < now() - interval '5 seconds')
+        """,
+    ),
+    Invariant(
+        name="queued_has_entry",
+        claim="What is queued waits in a line.",
+        statement="""
+            SELECT e.id AS execution_id, n.state FROM execution e LEFT JOIN line_entry n ON n.execution_id = e.id
+             WHERE e.ended_at IS NULL AND e.status = 'queued' AND n.state IS DISTINCT FROM 'waiting'
+        """,
+    ),
+    Invariant(
+        name="no_idle_slot",
+        claim="A line with waiters and free slots is not left alone, unless it is paused, held or rate-limited.",
+        statement="""
+            SELECT id AS line_id, active, waiting, max_concurrent FROM line
+             WHERE waiting > 0 AND NOT paused AND NOT held AND (max_concurrent IS NULL OR active < max_concurrent)
+               AND last_updated < now() - interval '10 seconds'
+               AND (wake_at IS NULL OR wake_at < now() - interval '10 seconds')
+        """,
+    ),
 )
 
 

@@ -1,0 +1,25 @@
+"""Lets those at the heads of lines go, as slots are free, and gives them a worker in the same transaction."""
+
+from collections.abc import Callable, Sequence
+
+from attune.domain.execution import Status
+from attune.domain.messages import MessageType
+from attune.operations.place_newcomers import place_newcomers
+from attune.storage import lines
+from attune.storage.tx import Tx
+
+# In one step a line admits at most this many; the message that told of it is repeated for the rest.
+ADMITTED_MAX = 500
+
+
+async def admit_waiting(
+    tx: Tx, line_ids: Sequence[int], *, ended: Sequence[int] = (), actor: str, draw: Callable[[], float]
+) -> int:
+    """Release what ended executions held, admit, and place; returns how many were admitted."""
+    admitted = await lines.admit(tx, line_ids, ended, limit=ADMITTED_MAX)
+    for pool in sorted({pool for _, pool in admitted.waiting}):
+        mine = [item for item, its_pool in admitted.waiting if its_pool == pool]
+        await place_newcomers(tx, mine, pool=pool, current=Status.QUEUED, actor=actor, draw=draw)
+    for line_id, seconds in admitted.wake_seconds.items():
+        tx.announce(MessageType.LINE_CHANGED, MessageType.LINE_CHANGED, [(line_id, 0)], delay_seconds=seconds)
+    return len(admitted.waiting)

@@ -1,0 +1,37 @@
+"""Gives up on executions that waited in line longer than their policy allows."""
+
+from attune.domain.execution import Change, Failure, Status
+from attune.operations.change_executions import change_executions
+from attune.storage import executions, line_controls, line_sweeps
+from attune.storage.tx import Tx
+
+ACTOR = "queue timeout sweep"
+# One pass takes at most this many; the next pass takes the rest.
+EXPIRED_MAX = 500
+
+
+async def expire_waiting(tx: Tx, *, default_seconds: float) -> int:
+    """Fail who waited too long and still waits; returns how many."""
+    overdue = await line_sweeps.list_overdue(tx, default_seconds=default_seconds, limit=EXPIRED_MAX)
+    if not overdue:
+        return 0
+    await line_controls.lock_many(tx, sorted({entry.line_id for entry in overdue}))
+    locked = await executions.lock_many(tx, sorted(entry.execution_id for entry in overdue))
+    changes = [
+        Change(
+            execution_id=entry.execution_id,
+            current=Status.QUEUED,
+            attempt=locked[entry.execution_id].running.attempt,
+            target=Status.FAILED,
+            actor=ACTOR,
+            reason=f"waited longer than {entry.timeout_seconds:g} s in line",
+            failure=_failure(entry.timeout_seconds),
+        )
+        for entry in overdue
+        if entry.execution_id in locked and locked[entry.execution_id].running.status is Status.QUEUED
+    ]
+    return len(await change_executions(tx, changes))
+
+
+def _failure(seconds: float) -> Failure:
+    return Failure(code="queue_timeout", message=f"waited longer than {seconds:g} s in line", by=ACTOR)

@@ -1,0 +1,59 @@
+"""Who stands in which line: decided under the lines' locks, in the transaction that accepts.
+
+So the order of a line is the order in which requests were committed, and a full line is known exactly.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from attune.domain.errors import Unavailable
+from attune.domain.json_values import Json
+from attune.domain.lines import LineKey, LinePolicy, LineState, line_key
+from attune.storage import lines
+from attune.storage.lines import Joined
+from attune.storage.tx import Tx
+
+# An idle line may be removed between making sure that it exists and locking it; then it is made again.
+LOCK_TRIES_MAX = 5
+
+
+class QueueFull(Unavailable):
+    """The line has as many waiting as its policy allows."""
+
+    code = "queue_full"
+
+
+@dataclass(slots=True, kw_only=True)
+class LockedLines:
+    """The lines of a batch, locked, as they will be when the batch has joined."""
+
+    policies: Mapping[LineKey, LinePolicy]
+    states: dict[LineKey, LineState]
+    now: datetime
+    counts: dict[LineKey, int] = field(default_factory=dict)
+
+    def joined(self) -> list[Joined]:
+        """The lines that somebody joined."""
+        return [
+            Joined(line=self.states[key], policy=self.policies[key], count=count) for key, count in self.counts.items()
+        ]
+
+
+async def lock_lines(tx: Tx, wanted: Mapping[LineKey, LinePolicy]) -> LockedLines:
+    """Make the lines that are missing and lock all of them."""
+    for _ in range(LOCK_TRIES_MAX):
+        await lines.insert_missing(tx, wanted)
+        states, now = await lines.lock_by_key(tx, list(wanted))
+        if len(states) == len(wanted):
+            return LockedLines(policies=wanted, states=states, now=now)
+    msg = "the lines of this batch are removed as fast as they are made"
+    raise Unavailable(msg)
+
+
+def find_line(
+    policies: Mapping[int, LinePolicy], action_id: int, parameters: Mapping[str, Json]
+) -> tuple[LineKey, LinePolicy] | None:
+    """The line of an execution, if its action is governed by a policy."""
+    policy = policies.get(action_id)
+    return (line_key(policy, parameters), policy) if policy else None

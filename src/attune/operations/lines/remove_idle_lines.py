@@ -1,0 +1,14 @@
+"""Removes the lines of groups that nobody uses any more; whoever needs one again makes it again."""
+
+from attune.storage import lines
+from attune.storage.tx import Tx
+
+# A group that was busy a moment ago will probably be busy again.
+IDLE_SECONDS = 300.0
+# One pass removes at most this many; the next pass removes the rest.
+REMOVED_MAX = 5000
+
+
+async def remove_idle_lines(tx: Tx) -> int:
+    """Returns how many were removed; an action's only line stays, and with it its totals."""
+    return await lines.delete_idle(tx, seconds=IDLE_SECONDS, limit=REMOVED_MAX)

@@ -1,0 +1,69 @@
+"""Giving up on executions that waited too long."""
+
+from __future__ import annotations
+
+from attune.operations.cancel_execution import cancel_execution
+from attune.operations.lines import expire_waiting as expiring
+from attune.operations.lines.expire_waiting import expire_waiting
+from attune.storage.database import Database
+from tests.witness.arrange import make_action, statuses
+from tests.witness.arrange_lines import join, make_line, make_policy
+
+
+async def expire(database: Database, default_seconds: float = 60) -> int:
+    async with database.transaction() as tx:
+        return await expire_waiting(tx, default_seconds=default_seconds)
+
+
+async def test_who_waited_longer_than_the_setting_fails(database: Database) -> None:
+    await make_action(database)
+    line = await make_line(database, active=1)
+    (old,) = await join(database, line.line_id, count=1, waited_seconds=61)
+    (young,) = await join(database, line.line_id, count=1, waited_seconds=30)
+
+    assert await expire(database) == 1
+
+    assert await statuses(database, [old, young, *line.active]) == ["failed", "queued", "queued"]
+    async with database.reading() as tx:
+        error = await tx.fetch_value("SELECT error FROM execution WHERE id = $1", old)
+    assert error["code"] == "queue_timeout"
+    assert "60 s" in error["message"]
+    assert await expire(database) == 0
+
+
+async def test_a_policy_may_allow_less_or_more_than_the_setting(database: Database) -> None:
+    await make_action(database)
+    await make_action(database, "demo.patient")
+    hasty = await make_policy(database, "demo.hasty", "demo.work", queue_timeout_seconds=5)
+    patient = await make_policy(database, "demo.patient", "demo.patient", queue_timeout_seconds=600)
+    first = await make_line(database, policy_id=hasty)
+    second = await make_line(database, "demo.patient", policy_id=patient)
+    (gone,) = await join(database, first.line_id, count=1, waited_seconds=6)
+    (kept,) = await join(database, second.line_id, "demo.patient", count=1, waited_seconds=120)
+
+    assert await expire(database) == 1
+
+    assert await statuses(database, [gone, kept]) == ["failed", "queued"]
+
+
+async def test_one_pass_is_bounded_and_the_next_takes_the_rest(database: Database) -> None:
+    await make_action(database)
+    line = await make_line(database)
+    ids = await join(database, line.line_id, count=expiring.EXPIRED_MAX + 1, waited_seconds=100)
+
+    assert await expire(database) == expiring.EXPIRED_MAX
+    assert await expire(database) == 1
+
+    assert set(await statuses(database, ids)) == {"failed"}
+
+
+async def test_who_was_cancelled_meanwhile_stays_cancelled(database: Database) -> None:
+    await make_action(database)
+    line = await make_line(database)
+    (cancelled,) = await join(database, line.line_id, count=1, waited_seconds=100)
+    async with database.transaction() as tx:
+        await cancel_execution(tx, cancelled, actor="ana")
+
+    assert await expire(database) == 0
+
+    assert await statuses(database, [cancelled]) == ["cancelled"]
