@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-import structlog
-
-from attune.runtime.supervise import Restart, Tasks
+from attune.runtime.supervise import Tasks
+from attune.transport.follow import follow_broadcasts
 from attune.transport.protocol import Transport
 
 
@@ -17,12 +16,4 @@ class Notifier:
 
     async def run(self, tasks: Tasks) -> None:
         """Work until told to stop."""
-        tasks.start("transport", self.transport.run, restart=Restart())
-        await self.transport.declare(())
-        tasks.start("broadcasts", self._follow, restart=Restart())
-        await tasks.stop.wait()
-
-    async def _follow(self) -> None:
-        log = structlog.get_logger()
-        async for broadcast in self.transport.broadcasts():
-            log.info("broadcast.received", entity=broadcast.entity, revision=broadcast.revision)
+        await follow_broadcasts(self.transport, tasks)
