@@ -29,6 +29,34 @@ async def test_migrating_a_database_that_holds_data_changes_none_of_it(database:
         assert await tx.fetch_column("SELECT id FROM execution ORDER BY id") == ids
 
 
+async def test_later_migrations_leave_what_an_older_schema_holds(empty_database_url: str) -> None:
+    first, *later = migrations()
+    connection = await asyncpg.connect(empty_database_url)
+    try:
+        await connection.execute("CREATE SCHEMA attune; SET search_path = attune")
+        await connection.execute(first.statements)
+        await connection.execute(
+            "CREATE TABLE schema_version (version int PRIMARY KEY, name text, checksum text, applied_at timestamptz)"
+        )
+        await connection.execute(
+            "INSERT INTO schema_version VALUES ($1, $2, $3, now())", first.version, first.name, first.checksum
+        )
+        await connection.execute(
+            """
+            INSERT INTO execution (action, action_ref, runner, status)
+            SELECT 1, 'demo.work', 'native', 'requested' FROM generate_series(1, 100);
+            INSERT INTO line (scope, group_hash, active, waiting) VALUES ('action:1', 'x', 1, 2);
+            """
+        )
+
+        assert [done.version for done in await migrate(empty_database_url)] == [each.version for each in later]
+
+        assert await connection.fetchval("SELECT count(*) FROM execution WHERE status = 'requested'") == 100
+        assert await connection.fetchval("SELECT (active, waiting) = (1, 2) FROM line") is True
+    finally:
+        await connection.close()
+
+
 async def test_a_database_of_a_newer_version_is_refused_and_left_alone(database: Database, database_url: str) -> None:
     async with database.transaction() as tx:
         await tx.execute("INSERT INTO schema_version (version, name, checksum) VALUES (9999, 'future', 'x')")

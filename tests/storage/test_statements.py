@@ -10,7 +10,9 @@ import pytest
 
 import attune.storage
 from attune.storage.database import Database
+from attune.storage.migrate import migrate
 from attune.storage.upkeep.invariants import INVARIANTS, Invariant
+from tests.witness.servers import start_postgres_15
 
 FOLDER = Path(attune.storage.__file__).parent
 CALLS = {"fetch", "fetch_row", "fetch_column", "fetch_value", "execute", "fetchval", "fetchrow"}
@@ -43,6 +45,21 @@ def test_storage_has_statements_to_check() -> None:
 
 
 async def test_every_statement_in_storage_is_understood_by_the_schema(database: Database) -> None:
+    await understand_all(database)
+
+
+@pytest.mark.external
+async def test_every_statement_in_storage_is_understood_by_postgresql_15() -> None:
+    async with start_postgres_15() as server:
+        await migrate(server.url())
+        database = await Database.connect(server.url(), size=2)
+        try:
+            await understand_all(database)
+        finally:
+            await database.close()
+
+
+async def understand_all(database: Database) -> None:
     connection = await database.dedicated(application="prepare")
     wrong = []
     try:
