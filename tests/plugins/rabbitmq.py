@@ -30,7 +30,7 @@ RUN_DIRECTORY = "ATTUNE_TEST_RUN_DIRECTORY"
 URL = "ATTUNE_TEST_RABBITMQ_URL"
 SHARED = frozenset({"rabbitmq", "rabbitmq_url"})
 PRIVATE = frozenset({"private_rabbitmq"})
-READY_SECONDS = 110
+READY_SECONDS = 80
 STOP_SECONDS = 30
 CURE = "install rabbitmq-server, or let apt-get reach its sources and run tools/unpack.py rabbitmq"
 

@@ -26,6 +26,8 @@ from tools.unpack import unpack
 START_SECONDS = 90
 STOP_SECONDS = 15
 POLL_SECONDS = 0.1
+EVALUATE_SECONDS = 10
+EVALUATE_TRIES = 3
 AMQP_GREETING = b"AMQP\x00\x00\x09\x01"
 UNPRIVILEGED = ("postgres", "nobody")
 """Whom PostgreSQL runs as when the tests run as root, which it refuses to do."""
@@ -100,7 +102,20 @@ class RabbitMQ:
         await self.evaluate(f'rabbit_vhost:delete(<<"{vhost}">>, <<"tests">>).')
 
     async def evaluate(self, expression: str) -> str:
-        """Run an Erlang expression on the node: a hundred times quicker than a start of rabbitmqctl."""
+        """Run an Erlang expression on the node: a hundred times quicker than a start of rabbitmqctl.
+
+        A handshake between Erlang nodes can hang on a loaded machine, so each call is bounded and made again; every
+        expression here may be run twice.
+        """
+        answer = b"no answer"
+        for _ in range(EVALUATE_TRIES):
+            called = await self._call(expression)
+            if called is not None and called.startswith(b"{ok,"):
+                return called.decode()
+            answer = called or answer
+        raise ServerFailed(f"{expression}: {answer.decode(errors='replace')}")
+
+    async def _call(self, expression: str) -> bytes | None:
         # The node refuses a second caller of the same name, and erl_call's own choice of name is always the same.
         name = f"caller-{secrets.token_hex(4)}"
         caller = await asyncio.create_subprocess_exec(
@@ -110,10 +125,15 @@ class RabbitMQ:
             stdout=PIPE,
             stderr=STDOUT,
         )
-        answer, _ = await asyncio.wait_for(caller.communicate(f"{expression}\n".encode()), START_SECONDS)
-        if caller.returncode != 0 or not answer.startswith(b"{ok,"):
-            raise ServerFailed(f"{expression}: {answer.decode(errors='replace')}")
-        return answer.decode()
+        try:
+            answer, _ = await asyncio.wait_for(caller.communicate(f"{expression}\n".encode()), EVALUATE_SECONDS)
+        except TimeoutError:
+            return None
+        finally:
+            if caller.returncode is None:
+                caller.kill()
+                await caller.wait()
+        return answer
 
     def write_files(self) -> None:
         """Everything the node would otherwise look for in places that the whole machine shares."""
