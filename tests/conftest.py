@@ -1,3 +1,8 @@
 """What every test can ask for: a database, a broker, and a line in the closing table."""
 
-pytest_plugins = ["tests.plugins.report", "tests.plugins.rabbitmq", "tests.plugins.database"]
+pytest_plugins = [
+    "tests.plugins.report",
+    "tests.plugins.waiting_tasks",
+    "tests.plugins.rabbitmq",
+    "tests.plugins.database",
+]
