@@ -64,8 +64,8 @@ async def send_dead_letter_through(connection: AbstractConnection, options: Rabb
     """Let one message expire and wait for it behind the dead-letter exchange; returns what is wrong, if anything."""
     key = f"attune.self-test.{new_uuid().hex}"
     try:
-        async with asyncio.timeout(SELF_TEST_SECONDS), _channel(connection) as channel:
-            with broker_calls():
+        with broker_calls():
+            async with asyncio.timeout(SELF_TEST_SECONDS), _channel(connection) as channel:
                 arrivals = await channel.declare_queue(exclusive=True, auto_delete=True)
                 # A pattern, as the real queue's binding is one: an exchange of the wrong type fails here.
                 await arrivals.bind(options.dead_letter_exchange, f"{key}.#")

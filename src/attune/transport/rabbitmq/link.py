@@ -32,14 +32,25 @@ Prepare = Callable[[AbstractConnection], Awaitable[None]]
 
 @contextmanager
 def broker_calls() -> Iterator[None]:
-    """The client library cancels whoever waits on a connection that closes; that is a loss, not our own cancelling."""
+    """Keep the client library's cancelling and our own apart.
+
+    It cancels whoever waits on a connection that closes; that is a loss of the connection. And when we are cancelled
+    while a connection closes, it raises its own error or even returns: whoever went on then could never be ended.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
     try:
         yield
     except asyncio.CancelledError:
-        task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
         raise ConnectionError("the connection to RabbitMQ was closed") from None
+    except Exception as error:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError from error
+        raise
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 async def connect(options: RabbitOptions, *, purpose: str) -> AbstractConnection:

@@ -164,12 +164,13 @@ class RabbitTransport:
 
     async def _is_consuming(self, source: RabbitSource) -> bool:
         connection = self._link.connection
-        if connection is None or not await source.is_consuming():
+        if connection is None:
             return False
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 with broker_calls():
-                    return bool(await count_consumers(connection, source.queue.name))
+                    consuming = await source.is_consuming()
+                    return consuming and bool(await count_consumers(connection, source.queue.name))
         except BROKER_ERRORS:
             return False
 
