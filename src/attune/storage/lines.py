@@ -206,6 +206,18 @@ async def release(tx: Tx, execution_ids: Sequence[int]) -> None:
     await tx.execute("SELECT release_entries($1)", execution_ids)
 
 
+async def lock_of(tx: Tx, execution_ids: Sequence[int]) -> None:
+    """Lock the lines that these executions are in; lines come before executions."""
+    await tx.execute(
+        """
+        SELECT l.id FROM line l
+         WHERE l.id = ANY(ARRAY(SELECT e.line_id FROM line_entry e WHERE e.execution_id = ANY($1)))
+         ORDER BY l.id FOR NO KEY UPDATE
+        """,
+        execution_ids,
+    )
+
+
 async def lock_of_delayed_retries(tx: Tx, execution_ids: Sequence[int]) -> None:
     """Lock the lines that these executions would have to leave for a delayed retry; lines come before executions."""
     await tx.execute(

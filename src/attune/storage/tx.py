@@ -83,6 +83,10 @@ class Tx:
         """Tell, when this transaction commits; the same item of the same topic is told once."""
         self._items.setdefault((topic, type_, delay_seconds), []).extend(items)
 
+    def withdraw(self, topic: str, type_: MessageType) -> list[Item]:
+        """Take back what was announced to a topic for at once: whoever would be told does it in this transaction."""
+        return self._items.pop((topic, type_, 0.0), [])
+
     def broadcast(self, entity: str) -> None:
         """Let every process that keeps a copy of this kind of thing know, when this transaction commits."""
         self._broadcasts[entity] = None

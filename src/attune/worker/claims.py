@@ -8,8 +8,9 @@ from typing import Final
 
 import structlog
 
-from attune.domain.messages import Item, Message, MessageType
+from attune.domain.messages import Item, Message, MessageType, dispatch_topic
 from attune.operations.attend_workers import clear_full, hand_back_full, renew_leases
+from attune.operations.lines.admit_waiting import admit_waiting
 from attune.operations.start_executions import Claimant, Started, start_executions
 from attune.runtime.clock import draw, jittered_backoff
 from attune.runtime.failpoints import afailpoint
@@ -79,6 +80,24 @@ class Claims:
         batch.waiting = [self._attempts.enter(item, Stage.WAITING) for item in new[:here][CLAIMED_MAX:]]
         if len(new) > here:
             await self._let_wait_or_return(tx, batch, new[here:])
+        await self._claim(tx, batch)
+
+    async def take_next(self, tx: Tx, ended: Sequence[int]) -> None:
+        """Give the slots of ended executions to the next in their lines, and claim what is placed here for it.
+
+        Everything a slot needs to go from one to the next is then in one transaction. A dispatch that this worker
+        would send to itself is not sent; what is placed elsewhere, or finds no slot here, goes the usual way.
+        """
+        if self._closed or not await admit_waiting(tx, (), ended=ended, actor=self._actor, draw=draw):
+            return
+        topic = dispatch_topic(self._claimant.worker_id)
+        mine = dict.fromkeys(tx.withdraw(topic, MessageType.EXECUTION_DISPATCHED))
+        here = [item for item in mine if item not in self._attempts][: max(0, min(self._attempts.free, CLAIMED_MAX))]
+        if elsewhere := [item for item in mine if item not in here]:
+            tx.announce(topic, MessageType.EXECUTION_DISPATCHED, elsewhere)
+        batch = _Batch()
+        tx.at_end(partial(self._act, batch, tx.began_at))
+        batch.claimed = [self._attempts.enter(item, Stage.CLAIMING) for item in here]
         await self._claim(tx, batch)
 
     def offer(self, items: Iterable[Item]) -> None:

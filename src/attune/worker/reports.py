@@ -5,7 +5,7 @@ whether it had arrived after all.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,7 +18,7 @@ from attune.operations.start_executions import Claimant
 from attune.runtime.batching import Batcher, Overloaded
 from attune.runtime.clock import draw, jittered_backoff, monotonic
 from attune.runtime.failpoints import afailpoint
-from attune.storage import execution_logs, executions
+from attune.storage import execution_logs, executions, lines
 from attune.storage.assignments import Held
 from attune.storage.database import RETRYABLE, Database, may_work_later
 from attune.storage.execution_logs import Chunk
@@ -30,12 +30,18 @@ RETRY_FIRST_SECONDS: Final = 0.05
 RETRY_CEILING_SECONDS: Final = 2.0
 
 
+TakeNext = Callable[[Tx, Sequence[int]], Awaitable[None]]
+"""Lets the next of the lines go that these executions were in."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _End:
     report: Report
     chunks: tuple[Chunk, ...]
     # An earlier try may have been committed.
     again: bool = False
+    # Only the ending itself: an earlier try to let the next in line go with it went wrong.
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +53,9 @@ class _Output:
 class Reports:
     """The way back from a worker to the database."""
 
-    def __init__(self, database: Database, claimant: Claimant, *, batch_max: int) -> None:
+    def __init__(self, database: Database, claimant: Claimant, *, batch_max: int, take_next: TakeNext | None) -> None:
         self._database = database
+        self._take_next = take_next
         self._claimant = claimant
         self._actor = claimant.name
         self._log = structlog.get_logger()
@@ -97,6 +104,9 @@ class Reports:
         if may_work_later(error):
             return replace(item, again=True)
         report = item.report
+        if self._take_next is not None and not item.alone:
+            self._log.warning("attempt.reported_alone", execution_id=report.held.execution_id, exc_info=error)
+            return replace(item, alone=True)
         self._log.error(
             "attempt.unreportable", execution_id=report.held.execution_id, attempt=report.held.attempt, exc_info=error
         )
@@ -110,7 +120,13 @@ class Reports:
             arrived = await self._list_arrived(tx, items)
             new = [item for item in items if _key(item) not in arrived]
             await _store(tx, [chunk for item in new for chunk in item.chunks], again=any(i.again for i in new))
+            take_next = None if any(item.alone for item in new) else self._take_next
+            ids = [item.report.held.execution_id for item in new]
+            if take_next is not None:
+                await lines.lock_of(tx, ids)
             answers = await finish_executions(tx, [item.report for item in new], actor=self._actor, draw=draw)
+            if take_next is not None:
+                await take_next(tx, ids)
         await afailpoint("worker.finish.after_commit")
         told = {_key(item): answer for item, answer in zip(new, answers, strict=True)}
         return [told.get(_key(item), True) for item in items]

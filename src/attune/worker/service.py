@@ -118,7 +118,7 @@ class Worker:
             worker=plan.name,
             attempts=self.attempts,
             runners=self._runners(marking),
-            reports=Reports(parts.database, claimant, batch_max=plan.report_batch_max),
+            reports=self._reports(claimant),
             metrics=parts.metrics,
             slot_freed=slot_freed.set,
         )
@@ -138,6 +138,16 @@ class Worker:
             metrics=parts.metrics,
         )
         self._dispatches: asyncio.Task[None] | None = None
+
+    def _reports(self, claimant: Claimant) -> Reports:
+        async def take_next(tx: Tx, ended: Sequence[int]) -> None:
+            await self.claims.take_next(tx, ended)
+
+        batch_max = self._parts.plan.report_batch_max
+        # One by one means one transaction for each move, for comparison.
+        return Reports(
+            self._parts.database, claimant, batch_max=batch_max, take_next=take_next if batch_max > 1 else None
+        )
 
     def _runners(self, marking: Marking) -> dict[str, Runner]:
         plan = self._parts.plan
