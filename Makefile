@@ -37,8 +37,8 @@ check: setup-dev ## formatting, lint, types, layers, dependencies, tidiness
 	@$(BIN)/deptry .
 	@$(BIN)/pytest -q tests/domain tests/test_tidy.py
 
-bench: setup-dev ## measure throughput and what it costs (ARGS="--transport rabbitmq --executions 5000")
-	@$(BIN)/python -m bench.throughput $(ARGS)
+bench: setup-dev ## measure and keep it in bench/results (ARGS="--quick", ARGS="--transport rabbitmq --repeat 3")
+	@$(BIN)/python -m bench.run $(ARGS)
 
 chaos: setup-dev ## kill, cut and delay while work flows (SEED= MINUTES= TRANSPORT=postgres|rabbitmq)
 	@$(BIN)/python -m tests.chaos.run --seed "$(SEED)" --minutes "$(MINUTES)" --transport "$(TRANSPORT)" $(ARGS)

@@ -1,11 +1,12 @@
 """Every request this client knows, as data: what to send and what the answer means."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import quote
 
 from attune.client.models import (
+    Accepted,
     Action,
     Admission,
     Cleared,
@@ -61,6 +62,13 @@ def request_execution(
         body=body,
         headers={"Idempotency-Key": idempotency_key} if idempotency_key else {},
         patience_seconds=wait_seconds,
+    )
+
+
+def request_executions(wanted: Sequence[Mapping[str, object]]) -> Call[Accepted]:
+    """Ask for many runs at once, each with the fields of a single request; all are accepted in this order, or none."""
+    return Call(
+        method="POST", path="/api/v1/executions:batch", answer=Accepted, body={"executions": [*map(dict, wanted)]}
     )
 
 

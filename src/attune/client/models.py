@@ -65,6 +65,18 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
 
 
+class AcceptedExecution(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of one execution in an accepted batch."""
+
+    id: int
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that was accepted, in the order it was sent."""
+
+    executions: list[AcceptedExecution]
+
+
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of what an action wrote, in the order of `id`."""
 

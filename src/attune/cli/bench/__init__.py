@@ -1,0 +1,1 @@
+"""`attune bench`: a throw-away platform, work sent to it over HTTP, and the client's own notes as witness."""

@@ -1,0 +1,110 @@
+"""Sends numbered requests one after the other, waits for their end, and reads what happened."""
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from attune.cli.bench.judge import NUMBER
+from attune.client import AsyncAttuneClient, Refused, calls
+from attune.client.models import Admission, Execution, Line
+
+PAGE: Final = 1000
+POLL_SECONDS: Final = 0.05
+# Slower than anything worth measuring; what has not ended by then counts as lost.
+PATIENCE_SECONDS: Final = 120.0
+PER_SECOND_MIN: Final = 20
+UNAVAILABLE: Final = 503
+REFUSALS_MAX: Final = 600  # Half a minute of an API that cannot keep up.
+
+
+class BenchClient:
+    """One client, one trace."""
+
+    def __init__(self, attune: AsyncAttuneClient, trace_tag: str, *, batch: int) -> None:
+        self.trace_tag = trace_tag
+        self._attune = attune
+        self._batch = batch
+        # Ids in the order of the answers.
+        self.accepted: list[int] = []
+
+    async def send(self, refs: Sequence[str], count: int) -> None:
+        """Ask for `count` more executions, the actions in turn; a request waits for the answer to the one before."""
+        end = len(self.accepted) + count
+        while (begin := len(self.accepted)) < end:
+            wanted: list[dict[str, object]] = [
+                {"action_ref": refs[number % len(refs)], "parameters": {NUMBER: number}, "trace_tag": self.trace_tag}
+                for number in range(begin, min(begin + self._batch, end))
+            ]
+            self.accepted += await self._request(wanted)
+
+    async def _request(self, wanted: Sequence[dict[str, object]]) -> list[int]:
+        for _ in range(REFUSALS_MAX):
+            try:
+                answer = await self._attune.send(calls.request_executions(wanted))
+            except Refused as refusal:
+                if refusal.status != UNAVAILABLE:
+                    raise
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                return [each.id for each in answer.value.executions]
+        raise TimeoutError("the API refuses requests for half a minute")
+
+    async def wait_for_last(self) -> None:
+        """Until the one accepted last has ended, or the patience has."""
+        deadline = time.monotonic() + PATIENCE_SECONDS + len(self.accepted) / PER_SECOND_MIN
+        while time.monotonic() < deadline:
+            last = (await self._attune.send(calls.get_execution(self.accepted[-1]))).value
+            if last.status.ended:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def read_ended(self) -> list[Execution]:
+        """Every execution of the trace, once all have ended or the patience has."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            found = await self.read(len(self.accepted))
+            if all(each.status.ended for each in found) or time.monotonic() > deadline:
+                return found
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def read(self, count: int) -> list[Execution]:
+        """At least the first `count` executions of the trace, and all of the last page read."""
+        found: list[Execution] = []
+        cursor: str | None = None
+        while True:
+            page = (
+                await self._attune.send(
+                    calls.list_executions(trace_tag=self.trace_tag, sort="id", limit=PAGE, cursor=cursor)
+                )
+            ).value
+            found += page.items
+            cursor = page.next_cursor
+            if cursor is None or len(found) > count:
+                return found
+
+    async def find_line(self, ref: str) -> Line:
+        """The only line of an action."""
+        (line,) = (await self._attune.send(calls.list_lines(action_ref=ref))).value.items
+        return line
+
+    async def read_admissions(self, line_id: int, *, after: int = 0) -> list[Admission]:
+        """Everything a line has logged."""
+        rows: list[Admission] = []
+        while True:
+            page = (await self._attune.send(calls.list_admissions(line_id, after=after, limit=PAGE))).value.items
+            if not page:
+                return rows
+            rows += page
+            after = page[-1].n
+
+    async def pause(self, line_id: int) -> None:
+        await self._attune.send(calls.pause_line(line_id))
+
+    async def resume(self, line_id: int) -> None:
+        await self._attune.send(calls.resume_line(line_id))
+
+
+def only(admissions: Collection[Admission], ids: Collection[int]) -> list[Admission]:
+    """What was logged about some executions."""
+    return [row for row in admissions if row.execution_id in ids]

@@ -1,0 +1,60 @@
+"""The pack that is measured: actions that do nothing, each behind the limit of its workload."""
+
+import json
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from attune.cli.bench.workloads import PACK, RUNTIMES, Workload
+
+# Nobody is to be refused or to time out, however long the line.
+QUEUE_LENGTH_MAX: Final = 10_000_000
+QUEUE_SECONDS_MAX: Final = 604_800
+
+
+def warm_up_ref(runtime: str) -> str:
+    """The action that wakes everything up before a measurement."""
+    return f"{PACK}.warm_up_{runtime}"
+
+
+def write_pack(folder: Path, workloads: Iterable[Workload], *, ledger: Path) -> None:
+    """Write the actions and policies of some workloads; shell actions note their start in the ledger."""
+    for part in ("actions", "policies"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    _write(folder / "pack.yaml", {"ref": PACK, "version": "1.0.0"})
+    for runtime in RUNTIMES:
+        _write_action(folder, warm_up_ref(runtime), runtime, ledger)
+    for workload in workloads:
+        for ref in workload.refs:
+            _write_action(folder, ref, workload.runtime, ledger)
+            if workload.limit is not None:
+                _write_policy(folder, ref, workload.limit)
+
+
+def _write_action(folder: Path, ref: str, runtime: str, ledger: Path) -> None:
+    body: dict[str, object] = {"entry_point": "noop"}
+    if runtime == "shell":
+        # A line this short is appended whole, and costs no further process.
+        body = {"command": f'echo "$ATTUNE_EXECUTION_ID $ATTUNE_ATTEMPT" >> {shlex.quote(str(ledger))}; echo hi'}
+    parameters = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    _write(_file(folder, "actions", ref), {"ref": ref, "runner": runtime, **body, "parameters": parameters})
+
+
+def _write_policy(folder: Path, ref: str, limit: int) -> None:
+    policy = {
+        "ref": f"{ref}_limit",
+        "scope": {"action": ref},
+        "concurrency": {"limit": limit},
+        "max_queue_length": QUEUE_LENGTH_MAX,
+        "queue_timeout_seconds": QUEUE_SECONDS_MAX,
+    }
+    _write(_file(folder, "policies", ref), policy)
+
+
+def _file(folder: Path, part: str, ref: str) -> Path:
+    return folder / part / f"{ref.partition('.')[2]}.yaml"
+
+
+def _write(path: Path, document: dict[str, object]) -> None:
+    path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML.

@@ -1,0 +1,31 @@
+"""Small questions that a measurement asks: how many commits there were, what one costs, what happened twice."""
+
+from attune.storage.tx import Tx
+
+
+async def commit_durably(tx: Tx) -> None:
+    """The smallest write there is; outside a transaction it commits at once and waits for the disk."""
+    await tx.execute("SELECT pg_logical_emit_message(true, 'attune', 'yardstick')")
+
+
+async def count_commits(tx: Tx) -> int:
+    """Transactions that wrote something since the database was made; exact at once, unlike its statistics."""
+    return int(await tx.fetch_value("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"))
+
+
+async def list_doubled(tx: Tx, trace_tag: str) -> list[int]:
+    """Executions of a trace with an attempt that started twice, or with two successes."""
+    return await tx.fetch_column(
+        """
+        SELECT DISTINCT h.execution_id FROM execution e JOIN execution_history h ON h.execution_id = e.id
+         WHERE e.trace_tag = $1 AND h.to_status IN ('running', 'succeeded')
+         GROUP BY h.execution_id, h.to_status, CASE h.to_status WHEN 'running' THEN h.attempt END
+        HAVING count(*) > 1
+        """,
+        trace_tag,
+    )
+
+
+async def count_executors(tx: Tx) -> int:
+    """Executors that have registered and not left."""
+    return int(await tx.fetch_value("SELECT count(*) FROM executor_replica"))
