@@ -266,7 +266,7 @@ class WorkerSettings:
             doc="Executions one worker runs at the same time.",
             minimum=1,
             maximum=10_000,
-            default_shown="4 per processor, at least 8",
+            default_shown="8 per processor, at least 32",
         ),
     )
     isolation: Isolation = setting(
