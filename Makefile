@@ -40,7 +40,7 @@ check: setup-dev ## formatting, lint, types, layers, dependencies, tidiness
 bench: setup-dev ## measure and keep it in bench/results (ARGS="--quick", ARGS="--transport rabbitmq --repeat 3")
 	@$(BIN)/python -m bench.run $(ARGS)
 
-chaos: setup-dev ## kill, cut and delay while work flows (SEED= MINUTES= TRANSPORT=postgres|rabbitmq)
+chaos: setup-dev ## kill while work flows (SEED= MINUTES= TRANSPORT=postgres|rabbitmq ARGS="--scenario lines")
 	@$(BIN)/python -m tests.chaos.run --seed "$(SEED)" --minutes "$(MINUTES)" --transport "$(TRANSPORT)" $(ARGS)
 
 console: setup ## build the web console

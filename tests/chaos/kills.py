@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tests.witness.platform import Platform
 from tests.witness.waiting import until
 
 VICTIMS = ("api-1", "executor-1", "worker-1", "sensor-1", "notifier-1", "postgres")
+# Whose death may cost an attempt: the worker itself, and the database it must reach to keep its leases.
+BLAMED = {"worker-1", "postgres"}
 BATCH = 5
 # Long enough that a kill always meets some of them running.
 WORK_SECONDS = 0.5
@@ -38,6 +41,15 @@ class KillPlan:
     victims: Sequence[str] = VICTIMS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """From just before a process was killed to when it was back."""
+
+    victim: str
+    began: datetime
+    ended: datetime
+
+
 @dataclass(slots=True, kw_only=True)
 class Outcome:
     """What the clients, the database and the ledger say afterwards."""
@@ -52,6 +64,9 @@ class Outcome:
     attempts: Counter[int] = field(default_factory=Counter)
     doubled_starts: list[tuple[int, int]] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
+    outages: list[Outage] = field(default_factory=list)
+    # Second attempts for which no killed worker or database can be blamed.
+    unexplained: list[str] = field(default_factory=list)
 
 
 def write_pack(folder: Path, ledger: Path, *, idempotent: bool) -> None:
@@ -83,6 +98,9 @@ async def run_kills(platform: Platform, plan: KillPlan) -> Outcome:
             tasks.create_task(_keep_killing(platform, outcome, plan, dice=dice, killed=killed))
         await until(lambda: _all_ended(client, outcome), seconds=FINISH_SECONDS)
         await _collect(client, outcome)
+        for row in await _list(client):
+            if int(str(row["attempt"])) > 1:
+                await _explain(client, outcome, int(str(row["id"])))
     outcome.doubled_starts = ledger.doubled_starts()
     return outcome
 
@@ -122,17 +140,14 @@ async def _keep_killing(
 ) -> None:
     for _ in range(plan.rounds):
         for victim in dice.sample(plan.victims, len(plan.victims)):
-            before = await platform.processes()
-            if await platform.kill(victim):
+            began = datetime.now(UTC)
+            killed_pid = await platform.kill(victim)
+            if killed_pid is not None:
                 outcome.kills[victim] += 1
-            await until(partial(_is_back, platform, victim, before.get(victim)), seconds=BACK_SECONDS)
+            await until(partial(platform.is_back, victim, killed_pid), seconds=BACK_SECONDS)
+            outcome.outages.append(Outage(victim=victim, began=began, ended=datetime.now(UTC)))
             await asyncio.sleep(dice.uniform(0.1, 0.9))
     killed.set()
-
-
-async def _is_back(platform: Platform, name: str, old: int | None) -> bool:
-    now = (await platform.processes()).get(name)
-    return now is not None and now != old
 
 
 async def _all_ended(client: httpx2.AsyncClient, outcome: Outcome) -> bool:
@@ -169,3 +184,26 @@ async def _collect(client: httpx2.AsyncClient, outcome: Outcome) -> None:
         if isinstance(error, dict):
             outcome.codes[str(error["code"])] += 1
             outcome.messages.setdefault(str(error["code"]), str(error["message"]))
+
+
+async def _explain(client: httpx2.AsyncClient, outcome: Outcome, execution_id: int) -> None:
+    """Each attempt that was not the last must have been on a worker that was killed, or could not reach PostgreSQL."""
+    answer = await client.get(f"/api/v1/executions/{execution_id}/history")
+    answer.raise_for_status()
+    moves = answer.json()
+    placed = {move["attempt"]: datetime.fromisoformat(move["at"]) for move in moves if move["to"] == "scheduled"}
+    for attempt in range(1, max(placed)):
+        left = next(
+            (move for move in moves if move["attempt"] == attempt and move["to"] in {"scheduling", "requested"}), None
+        )
+        if left is None:
+            outcome.unexplained.append(f"{execution_id}, attempt {attempt}: nothing tells how it ended")
+            continue
+        gone = datetime.fromisoformat(left["at"])
+        blamed = [
+            outage.victim
+            for outage in outcome.outages
+            if outage.victim in BLAMED and outage.began < gone and placed[attempt] < outage.ended
+        ]
+        if not blamed:
+            outcome.unexplained.append(f"{execution_id}, attempt {attempt}: {left['actor']}: {left['reason']}")

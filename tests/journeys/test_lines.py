@@ -10,12 +10,13 @@ import httpx2
 import pytest
 
 from tests.witness.platform import Platform, running_platform
+from tests.witness.scale import scaled
 from tests.witness.waiting import until
 
 pytestmark = [pytest.mark.journey, pytest.mark.timeout(300)]
 
 LIMIT = 3
-REQUESTS = 300
+REQUESTS = scaled(short=300, full=2000)
 
 
 @pytest.fixture(params=["postgres", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])

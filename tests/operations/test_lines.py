@@ -11,7 +11,7 @@ from attune.domain.definitions import RetryPolicy
 from attune.operations.cancel_execution import cancel_execution
 from attune.operations.lines.join_lines import QueueFull
 from attune.storage.database import Database
-from tests.witness.arrange import make_action, make_worker, place, request, statuses
+from tests.witness.arrange import TestWorker, make_action, make_worker, place, request, statuses
 from tests.witness.lines import FAILED, admit, end, make_policy, nothing_is_broken, release
 
 
@@ -27,6 +27,11 @@ async def counters(database: Database) -> list[tuple[int, int]]:
     async with database.reading() as tx:
         rows = await tx.fetch("SELECT active, waiting FROM line ORDER BY id")
     return [(row["active"], row["waiting"]) for row in rows]
+
+
+async def end_and_release(database: Database, worker: TestWorker, ids: list[int]) -> None:
+    await end(database, worker, ids)
+    await release(database, ids)
 
 
 async def test_with_a_limit_of_two_five_are_admitted_in_the_order_they_came(database: Database) -> None:
@@ -124,7 +129,7 @@ async def test_cancelling_in_line_frees_no_slot(database: Database) -> None:
 async def test_each_group_has_its_own_line_and_its_own_order(database: Database) -> None:
     await make_action(database)
     await make_policy(database, concurrency={"limit": 1, "parameters": ["host.name"]})
-    await make_worker(database, capacity=50)
+    worker = await make_worker(database, capacity=50)
     by_host = {
         host: [(await request(database, parameters={"host": {"name": host}}))[0] for _ in range(3)]
         for host in ("a", "b", "c")
@@ -134,19 +139,28 @@ async def test_each_group_has_its_own_line_and_its_own_order(database: Database)
 
     assert await counters(database) == [(1, 2)] * 3
     assert sorted(await admitted(database)) == sorted(ids[0] for ids in by_host.values())
+    for place_in_line in range(3):
+        await end_and_release(database, worker, [ids[place_in_line] for ids in by_host.values()])
+    order = await admitted(database)
+    assert all([each for each in order if each in ids] == ids for ids in by_host.values())
 
 
 async def test_a_packs_limit_is_one_line_over_all_its_actions(database: Database) -> None:
     await make_action(database)
     await make_action(database, "demo.other")
     await make_policy(database, scope={"pack": "demo"}, concurrency={"limit": 3})
-    await make_worker(database, capacity=50)
+    worker = await make_worker(database, capacity=50)
     ids = [(await request(database, ref))[0] for _ in range(4) for ref in ("demo.work", "demo.other")]
 
     await admit(database)
 
     assert await counters(database) == [(3, 5)]
     assert await admitted(database) == ids[:3]
+    for execution_id in ids:
+        await end_and_release(database, worker, [execution_id])
+    async with database.reading() as tx:
+        assert await tx.fetch_value("SELECT max(active) FROM admission_log WHERE op = 'admit'") == 3
+    assert await admitted(database) == ids
 
 
 async def test_priority_goes_first_and_equals_keep_their_order(database: Database) -> None:
@@ -230,6 +244,9 @@ async def test_a_rate_limit_that_cancels_names_its_policy(database: Database) ->
     ids = await request(database, count=3)
 
     assert await statuses(database, ids) == ["queued", "queued", "cancelled"]
+    async with database.reading() as tx:
+        error = await tx.fetch_value("SELECT error FROM execution WHERE id = $1", ids[2])
+    assert "demo.limit" in error["message"]
 
 
 async def test_a_paused_line_holds_everybody(database: Database) -> None:

@@ -161,7 +161,7 @@ async def test_another_instance_of_the_same_name_cannot_start_what_was_placed_on
 
 async def test_a_late_result_changes_nothing_and_is_kept(database: Database) -> None:
     await make_action(database, idempotent=True)
-    worker = await make_worker(database)
+    worker = await make_worker(database, heartbeat_interval=0.5)
     held = await run_to_running(database, worker)
     await expire_leases(database)
     await rescue(database)
@@ -193,7 +193,7 @@ async def replace_everything(database: Database) -> None:
 
 async def test_an_idempotent_execution_gets_its_next_attempt_when_its_worker_is_lost(database: Database) -> None:
     await make_action(database, idempotent=True)
-    worker = await make_worker(database)
+    worker = await make_worker(database, heartbeat_interval=0.5)
     held = await run_to_running(database, worker, count=3)
     await expire_leases(database)
 
@@ -208,7 +208,7 @@ async def test_an_idempotent_execution_gets_its_next_attempt_when_its_worker_is_
 
 async def test_any_other_execution_fails_as_worker_lost(database: Database) -> None:
     await make_action(database)
-    worker = await make_worker(database)
+    worker = await make_worker(database, heartbeat_interval=0.5)
     await run_to_running(database, worker)
     await expire_leases(database)
 
@@ -222,7 +222,7 @@ async def test_any_other_execution_fails_as_worker_lost(database: Database) -> N
 
 async def test_two_replicas_that_sweep_at_once_rescue_each_execution_once(database: Database) -> None:
     await make_action(database, idempotent=True)
-    worker = await make_worker(database, capacity=20)
+    worker = await make_worker(database, heartbeat_interval=0.5, capacity=20)
     await run_to_running(database, worker, count=20)
     await expire_leases(database)
 
@@ -235,7 +235,7 @@ async def test_two_replicas_that_sweep_at_once_rescue_each_execution_once(databa
 
 async def test_a_good_lease_is_never_reclaimed_whatever_the_worker_row_says(database: Database) -> None:
     await make_action(database, idempotent=True)
-    worker = await make_worker(database)
+    worker = await make_worker(database, heartbeat_interval=0.5)
     await run_to_running(database, worker)
     async with database.transaction() as tx:
         await tx.execute("UPDATE worker SET status = 'lost', last_heartbeat = now() - interval '1 hour'")
@@ -245,12 +245,12 @@ async def test_a_good_lease_is_never_reclaimed_whatever_the_worker_row_says(data
 
 async def test_what_a_lost_worker_never_started_goes_elsewhere_at_once(database: Database) -> None:
     await make_action(database)
-    await make_worker(database, name="gone")
+    await make_worker(database, heartbeat_interval=0.5, name="gone")
     ids = await request(database)
     await place(database, ids)
     async with database.transaction() as tx:
         await tx.execute("UPDATE worker SET status = 'lost'")
-    other = await make_worker(database, name="other")
+    other = await make_worker(database, heartbeat_interval=0.5, name="other")
 
     assert await rescue(database) == 1
     await replace_everything(database)
@@ -265,7 +265,7 @@ async def test_placements_are_bounded(database: Database) -> None:
     await make_action(database)
     ids = await request(database)
     for _ in range(5):
-        await make_worker(database, name="w")
+        await make_worker(database, heartbeat_interval=0.5, name="w")
         await place(database, ids)
         await replace_everything(database)
         async with database.transaction() as tx:

@@ -2,55 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from uuid import uuid4
-
 import pytest
 
-from attune.executor.service import Executor
-from attune.executor.sweeps import SweepSettings
-from attune.runtime.metrics import build_metrics
-from attune.runtime.supervise import Tasks
 from attune.storage.database import Database
-from attune.transport.limits import Limits
-from attune.transport.postgres import PostgresTransport
-from attune.transport.topology import EXECUTOR_QUEUES, dead_letter_queue
 from tests.witness.arrange import make_action, make_worker, request, statuses
+from tests.witness.executors import executor
 from tests.witness.waiting import until
-
-
-@asynccontextmanager
-async def executor(database: Database, name: str = "executor-1") -> AsyncIterator[None]:
-    transport = PostgresTransport(database)
-    database.after_commit = transport.after_commit
-    service = Executor(
-        name=name,
-        instance=uuid4(),
-        database=database,
-        transport=transport,
-        queues=(*EXECUTOR_QUEUES, dead_letter_queue(ttl_ms=86_400_000)),
-        limits=Limits(),
-        max_queue_length=10_000,
-        sweep_settings=SweepSettings(
-            heartbeat_interval=0.4,
-            scheduled_timeout=300,
-            timeout_check_interval=60,
-            placements_max=5,
-            dead_letter_hours=24,
-            idempotency_hours=24,
-            queue_timeout_seconds=3600,
-        ),
-        metrics=build_metrics(version="test", service="executor"),
-    )
-    async with Tasks() as tasks:
-        running = asyncio.ensure_future(service.run(tasks))
-        try:
-            yield
-        finally:
-            tasks.stop.set()
-            await running
 
 
 async def all_are(database: Database, ids: list[int], status: str) -> bool:

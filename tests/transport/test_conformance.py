@@ -85,6 +85,22 @@ async def test_every_topic_of_a_queue_is_consumed(here: Station) -> None:
         assert await wait_for_effects(here.database, 3) == [0, 1, 2]
 
 
+async def test_what_is_handled_together_is_of_one_type(here: Station) -> None:
+    """A transaction that did the work of two would take its locks in two orders."""
+    together: list[set[str]] = []
+
+    async def remember(tx: Tx, messages: Sequence[Message]) -> None:
+        together.append({message.type for message in messages})
+        await leave_effect(tx, messages)
+
+    topics = (MessageType.EXECUTION_REQUESTED, MessageType.LINE_CHANGED, MessageType.POOL_CHANGED)
+    for number in range(60):
+        await here.announce([(number, 0)], topic=topics[number % 3], type_=topics[number % 3])
+    async with here.consuming(REQUESTS, remember):
+        assert await wait_for_effects(here.database, 60) == list(range(60))
+    assert {len(types) for types in together} == {1}
+
+
 @pytest.mark.parametrize("batch_max", [1, 50])
 async def test_messages_are_handled_in_batches_up_to_the_limit(here: Station, batch_max: int) -> None:
     sizes: list[int] = []

@@ -64,9 +64,9 @@ async def make_worker(
     *,
     capacity: int = 4,
     runtimes: Sequence[str] = ("native", "shell"),
-    heartbeat_interval: float = 0.5,
+    heartbeat_interval: float = 60.0,
 ) -> TestWorker:
-    """A worker that has just registered."""
+    """A worker that has just registered; with a short interval it will soon be stale, as nobody sends heartbeats."""
     instance = uuid4()
     registration = Registration(
         name=name,

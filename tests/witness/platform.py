@@ -79,14 +79,18 @@ class Platform:
         assert isinstance(status, dict)
         return {each["name"]: each["pid"] for each in status["processes"] if each["pid"]}
 
-    async def kill(self, name: str) -> bool:
-        """SIGKILL one process by its name; False if it was just not there."""
+    async def kill(self, name: str) -> int | None:
+        """SIGKILL one process by its name; returns its id, or None if it was just not there."""
         pid = (await self.processes()).get(name)
-        if pid is None:
-            return False
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        return True
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return pid
+
+    async def is_back(self, name: str, old: int | None) -> bool:
+        """Whether a process of this name runs that is not the old one."""
+        now = (await self.processes()).get(name)
+        return now is not None and now != old
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[httpx2.AsyncClient]:

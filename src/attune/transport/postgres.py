@@ -223,20 +223,15 @@ class PostgresSource:
         await self._awake.wait()
 
     async def take(self, tx: Tx, limit: int) -> list[Message]:
+        """Messages of one topic; the topics that were not asked come first the next time."""
         taken: list[Message] = []
-        # Forgotten before it is asked for: a message that is committed after the question wakes us again.
-        asked, self._due = list(self._due), {}
-        busy: list[str] = []
-        for topic in asked:
-            room = limit - len(taken)
-            if not room:
+        while self._due and not taken:
+            topic = next(iter(self._due))
+            # Forgotten before it is asked for: a message that is committed after the question wakes us again.
+            del self._due[topic]
+            taken = await outbox.take(tx, topic, limit=limit, suspect_seconds=self.limits.suspect_seconds)
+            if len(taken) == limit:
                 self._due[topic] = None
-                continue
-            found = await outbox.take(tx, topic, limit=room, suspect_seconds=self.limits.suspect_seconds)
-            taken += found
-            if len(found) == room:
-                busy.append(topic)
-        self._due.update(dict.fromkeys(busy))
         self._sleep_if_done()
         return taken
 

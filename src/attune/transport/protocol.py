@@ -21,7 +21,11 @@ class Source(Protocol):
         """Return when there may be something to take."""
 
     async def take(self, tx: Tx, limit: int) -> list[Message]:
-        """Take a batch of messages that nothing speaks against; what is taken returns if `tx` does not commit."""
+        """Take a batch of messages that nothing speaks against; what is taken returns if `tx` does not commit.
+
+        All of one topic or type, because a transaction that does the work of two kinds would lock for the second what
+        comes before the locks of the first: an admission's lines after a placement's pools.
+        """
 
     async def take_suspect(self) -> Message | None:
         """One message that failed before, or was there when a process died: now a row, its delivery counted."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from attune.domain.execution import Status
 from attune.domain.messages import MessageType
+from attune.operations.place_admitted import place_admitted
 from attune.operations.place_newcomers import place_newcomers
 from attune.storage import lines
 from attune.storage.tx import Tx
@@ -13,13 +14,27 @@ ADMITTED_MAX = 500
 
 
 async def admit_waiting(
-    tx: Tx, line_ids: Sequence[int], *, ended: Sequence[int] = (), actor: str, draw: Callable[[], float]
+    tx: Tx,
+    line_ids: Sequence[int],
+    *,
+    ended: Sequence[int] = (),
+    roomier: Sequence[int] = (),
+    actor: str,
+    draw: Callable[[], float],
 ) -> int:
-    """Release what ended executions held, admit, and place; returns how many were admitted."""
+    """Release what ended executions held, admit, and place; returns how many were admitted or placed.
+
+    In the pools that have become roomier those who waited for room are placed, too; here and not afterwards, because
+    pools are locked in one order.
+    """
     admitted = await lines.admit(tx, line_ids, ended, limit=ADMITTED_MAX)
-    for pool in sorted({pool for _, pool in admitted.waiting}):
+    moved = len(admitted.waiting)
+    for pool in sorted({pool for _, pool in admitted.waiting}.union(roomier)):
         mine = [item for item, its_pool in admitted.waiting if its_pool == pool]
-        await place_newcomers(tx, mine, pool=pool, current=Status.QUEUED, actor=actor, draw=draw)
+        if mine:
+            await place_newcomers(tx, mine, pool=pool, current=Status.QUEUED, actor=actor, draw=draw)
+        if pool in roomier:
+            moved += await place_admitted(tx, [pool], actor=actor, draw=draw)
     for line_id, seconds in admitted.wake_seconds.items():
         tx.announce(MessageType.LINE_CHANGED, MessageType.LINE_CHANGED, [(line_id, 0)], delay_seconds=seconds)
-    return len(admitted.waiting)
+    return moved

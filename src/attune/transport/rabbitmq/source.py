@@ -74,7 +74,13 @@ class RabbitSource:
         await self._any.wait()
 
     async def take(self, tx: Tx, limit: int) -> list[Message]:  # noqa: ARG002  the broker remembers, not the transaction
-        taken = [self._fresh.popleft() for _ in range(min(limit, len(self._fresh)))]
+        """Messages of the type that has waited longest; the others come first the next time."""
+        taken: list[Message] = []
+        others: list[Message] = []
+        while self._fresh and len(taken) < limit:
+            message = self._fresh.popleft()
+            (taken if not taken or message.type == taken[0].type else others).append(message)
+        self._fresh.extendleft(reversed(others))
         self._sleep_if_done()
         return taken
 
