@@ -196,6 +196,7 @@ async def _run_executor(wiring: Wiring, tasks: Tasks) -> None:
             timeout_check_interval=settings.executor.timeout_check_interval,
             placements_max=settings.executor.placements_max,
             dead_letter_hours=settings.retention.dead_letter_hours,
+            history_days=settings.retention.history_days,
             idempotency_hours=settings.retention.idempotency_hours,
             queue_timeout_seconds=settings.executor.queue.queue_timeout_seconds,
         ),
@@ -319,10 +320,13 @@ async def _install_core_pack(database: Database, home: Home) -> None:
         await install_pack(tx, reading.definition, digest=reading.digest, source="core", by=Actor(name="attune up"))
 
 
-async def check(settings: Settings, home: Path) -> CheckReport:
+async def check(settings: Settings, home: Path, *, everything: bool) -> CheckReport:
     """The verdict on every invariant, straight from the database."""
-    async with opened(settings, Home(home), application="attune check", size=2) as database, database.reading() as tx:
-        return await check_invariants(tx)
+    async with (
+        opened(settings, Home(home), application="attune check", size=2) as database,
+        database.snapshot(application="attune check") as tx,
+    ):
+        return await check_invariants(tx, everything=everything)
 
 
 async def mark_worker_lost(settings: Settings, home: Path, *, name: str, pid: int) -> bool:

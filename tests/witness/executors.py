@@ -36,6 +36,7 @@ async def executor(database: Database, name: str = "executor-1") -> AsyncIterato
             timeout_check_interval=60,
             placements_max=5,
             dead_letter_hours=24,
+            history_days=7,
             idempotency_hours=24,
             queue_timeout_seconds=3600,
         ),

@@ -11,6 +11,7 @@ VIEW = View(
         Column(title="", cell=lambda record: "ok" if record.get("violations") == 0 else "BROKEN"),
         column("name"),
         column("violations"),
+        column("seconds", wide=True),
         column("rows", wide=True),
     ],
     name="name",
@@ -18,12 +19,13 @@ VIEW = View(
 
 
 @click.command()
+@click.option("--all", "everything", is_flag=True, help="Read all history that is kept, not only what is new.")
 @output_option()
 @click.pass_context
-def check(context: click.Context, output: Format) -> None:
+def check(context: click.Context, output: Format, *, everything: bool) -> None:
     """Verify the invariants in the database; works with the API down.
 
-    Exit code 1 if one is violated.
+    Reads what was written since the last check that found nothing broken. Exit code 1 if one is violated.
     """
     import asyncio
 
@@ -36,6 +38,6 @@ def check(context: click.Context, output: Format) -> None:
     loaded, home = load()
     settings = with_database(loaded.settings, home)
     with database_errors(database_url(loaded.settings, home), embedded=loaded.settings.database.url is None):
-        report = msgspec.to_builtins(asyncio.run(compose.check(settings, home.root)))
+        report = msgspec.to_builtins(asyncio.run(compose.check(settings, home.root, everything=everything)))
     show_document(report, VIEW, report["checks"], output)
     context.exit(Exit.OK if report["ok"] else Exit.FAILED)

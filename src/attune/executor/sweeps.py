@@ -36,6 +36,7 @@ class SweepSettings:
     timeout_check_interval: float
     placements_max: int
     dead_letter_hours: int
+    history_days: int
     idempotency_hours: int
     queue_timeout_seconds: float
 
@@ -83,6 +84,7 @@ def sweeps(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
                 tx,
                 dead_letter_hours=settings.dead_letter_hours,
                 idempotency_hours=settings.idempotency_hours,
+                history_days=settings.history_days,
             ),
         ),
     )

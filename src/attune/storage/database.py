@@ -169,6 +169,16 @@ class Database:
         async with self._pool.acquire() as connection:
             yield Tx.on(connection)
 
+    @asynccontextmanager
+    async def snapshot(self, *, application: str) -> AsyncIterator[Tx]:
+        """A transaction for many statements that must see the same moment, and may take their time."""
+        connection = await self.dedicated(application=application)
+        try:
+            async with connection.transaction(isolation="repeatable_read"):
+                yield Tx.on(connection)
+        finally:
+            await connection.close()
+
     async def answers(self) -> bool:
         """Whether the database can be reached right now."""
         try:

@@ -42,3 +42,9 @@ async def delete_idempotency_keys(tx: Tx, *, older_than_hours: int, limit: int) 
         limit,
     )
     return len(deleted)
+
+
+async def drop_history(tx: Tx, *, older_than_days: int) -> int:
+    """Drop whole days of history and admissions, their balances kept in checkpoints; returns how many tables."""
+    dropped: int = await tx.fetch_value("SELECT drop_history($1)", older_than_days)
+    return dropped
