@@ -212,6 +212,28 @@ async def test_a_line_and_its_admissions_read_as_promised(client: httpx2.AsyncCl
     }
 
 
+async def test_one_scrape_tells_what_every_process_counted(client: httpx2.AsyncClient) -> None:
+    await client.post("/api/v1/executions?wait=30", json={"action_ref": "demo.slow", "parameters": {"n": 1}})
+
+    async def counted() -> bool:
+        told = (await client.get("/metrics")).text
+        return 'attune_executions_total{status="succeeded"}' in told and 'scope="action:demo.slow"' in told
+
+    await until(counted, seconds=60)
+    told = dict(line.rsplit(" ", 1) for line in (await client.get("/metrics")).text.splitlines() if line[0] != "#")
+    assert float(told["attune_request_to_running_seconds_count"]) >= 1
+
+
+async def test_the_history_of_a_line_reads_as_promised(client: httpx2.AsyncClient) -> None:
+    await client.post("/api/v1/executions?wait=30", json={"action_ref": "demo.slow", "parameters": {"n": 1}})
+
+    async def recorded() -> bool:
+        history = (await client.get("/api/v1/actions/demo.slow/queue-stats/history")).json()
+        return any(step["completed"] for step in history["items"])
+
+    await until(recorded, seconds=60)
+
+
 async def test_why_says_where_an_execution_is(client: httpx2.AsyncClient) -> None:
     done = (await client.post("/api/v1/executions?wait=30", json={"action_ref": "core.noop", "parameters": {}})).json()
     why = (await client.get(f"/api/v1/executions/{done['id']}/why")).json()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import click
 import pytest
+from prometheus_client.metrics import MetricWrapperBase
 
 from attune.cli.exits import Exit
 from attune.cli.main import attune
 from attune.domain.execution import Status, diagram
 from attune.domain.messages import DEAD_TOPIC, MessageType
+from attune.runtime.metrics import Metrics, build_metrics
 from attune.runtime.settings import known_settings
 from attune.storage.upkeep.invariants import INVARIANTS
 from attune.transport import topology
@@ -171,6 +174,29 @@ def test_every_message_topic_exchange_and_queue_is_documented() -> None:
 def test_every_route_is_documented() -> None:
     reference = pytest.importorskip("attune.api.reference")
     assert (REFERENCE / "routes.md").read_text() == reference.render_routes()
+
+
+def test_every_metric_is_documented_with_its_kind_and_labels() -> None:
+    rows = re.findall(
+        r"^\| `(attune_\w+)` \| (\w+) \|(.*?)\| (.*) \|$", (REFERENCE / "metrics.md").read_text(), re.MULTILINE
+    )
+    documented = {name: (kind, set(re.findall(r"`(\w+)`", labels)), meaning) for name, kind, labels, meaning in rows}
+    metrics = build_metrics(version="0", service="api")
+    suffixes = {"counter": "_total", "info": "_info"}
+    families = [family for family in metrics.registry.collect() if family.name.startswith("attune_")]
+    assert documented.keys() == {family.name + suffixes.get(family.type, "") for family in families}
+    labels = {each._name: set(each._labelnames) for each in vars_of(metrics)}
+    for family in families:
+        kind, named, meaning = documented[family.name + suffixes.get(family.type, "")]
+        assert kind == ("gauge" if family.type == "info" else family.type), family.name
+        assert named == labels.get(family.name, {"version", "service", "python"}), family.name
+        assert meaning.startswith(family.documentation), family.name
+
+
+def vars_of(metrics: Metrics) -> list[MetricWrapperBase]:
+    """The metrics themselves."""
+    values = (getattr(metrics, field.name) for field in fields(metrics))
+    return [value for value in values if isinstance(value, MetricWrapperBase)]
 
 
 def test_every_invariant_has_its_section() -> None:

@@ -26,13 +26,14 @@ from attune.operations.attend_workers import mark_worker_lost as record_worker_l
 from attune.operations.install_pack import install_pack
 from attune.operations.unplace_executions import unplace_executions
 from attune.operations.upkeep.check_invariants import CheckReport, check_invariants
+from attune.operations.upkeep.store_counts import counting
 from attune.packs.read import read_pack
 from attune.packs.store import stage
 from attune.runtime import clock
 from attune.runtime.failpoints import arm_from_environment
 from attune.runtime.home import Home, database_url, read_secret
 from attune.runtime.keys import load_or_create_key
-from attune.runtime.metrics import build_metrics
+from attune.runtime.metrics import Metrics, build_metrics
 from attune.runtime.passwords import hash_password
 from attune.runtime.settings import Settings, TransportKind
 from attune.runtime.supervise import CannotStart, Restart, Tasks, run_service
@@ -74,6 +75,7 @@ class Wiring:
     home: Home
     database: Database
     transport: Transport
+    metrics: Metrics
 
 
 def serve(service: str, settings: Settings, home: Path, name: str) -> int:
@@ -81,7 +83,10 @@ def serve(service: str, settings: Settings, home: Path, name: str) -> int:
     arm_from_environment(os.environ)
 
     async def main(tasks: Tasks) -> None:
-        async with wired(settings, home, name=name, patience_seconds=PATIENCE_SECONDS) as wiring:
+        async with (
+            wired(settings, home, name=name, service=service, patience_seconds=PATIENCE_SECONDS) as wiring,
+            counting(wiring.database, wiring.metrics.counts, tasks),
+        ):
             structlog.get_logger().info("service.starting", name=name, transport=wiring.transport.name)
             try:
                 await _RUN[service](wiring, tasks)
@@ -101,13 +106,17 @@ def _loop_factory(service: str) -> Callable[[], asyncio.AbstractEventLoop] | Non
 
 
 @asynccontextmanager
-async def wired(settings: Settings, home: Path, *, name: str, patience_seconds: float = 0) -> AsyncIterator[Wiring]:
+async def wired(
+    settings: Settings, home: Path, *, name: str, service: str = "", patience_seconds: float = 0
+) -> AsyncIterator[Wiring]:
     """A database and a transport, joined; both are closed at the end."""
     where = Home(home)
     async with opened(settings, where, application=f"attune {name}", patience_seconds=patience_seconds) as database:
         transport = open_transport(settings, database, name=name)
+        metrics = build_metrics(version=__version__, service=service)
         database.after_commit = transport.after_commit
-        yield Wiring(name=name, settings=settings, home=where, database=database, transport=transport)
+        database.on_ended = metrics.count_ended
+        yield Wiring(name=name, settings=settings, home=where, database=database, transport=transport, metrics=metrics)
 
 
 @asynccontextmanager
@@ -199,8 +208,9 @@ async def _run_executor(wiring: Wiring, tasks: Tasks) -> None:
             history_days=settings.retention.history_days,
             idempotency_hours=settings.retention.idempotency_hours,
             queue_timeout_seconds=settings.executor.queue.queue_timeout_seconds,
+            line_history_days=settings.retention.line_history_days if settings.executor.queue.enable_metrics else None,
         ),
-        metrics=build_metrics(version=__version__, service="executor"),
+        metrics=wiring.metrics,
     )
     await executor.run(tasks)
 
@@ -231,10 +241,9 @@ async def _run_worker(wiring: Wiring, tasks: Tasks) -> None:
         limits=limits_of(settings),
         report_batch_max=settings.executor.batch_max,
     )
-    metrics = build_metrics(version=__version__, service="worker")
     tasks.start("transport", wiring.transport.run, restart=Restart())
     await run_worker(
-        WorkerParts(plan=plan, database=wiring.database, transport=wiring.transport, metrics=metrics), tasks
+        WorkerParts(plan=plan, database=wiring.database, transport=wiring.transport, metrics=wiring.metrics), tasks
     )
 
 
@@ -247,7 +256,7 @@ async def _run_api(wiring: Wiring, tasks: Tasks) -> None:
     settings = wiring.settings
     parts = ApiParts(
         database=wiring.database,
-        metrics=build_metrics(version=__version__, service="api"),
+        metrics=wiring.metrics,
         version=__version__,
         pack_store=wiring.home.packs,
         limits=ApiLimits(
@@ -257,6 +266,7 @@ async def _run_api(wiring: Wiring, tasks: Tasks) -> None:
             refuse_above=settings.outbox.refuse_above,
             accept_below=settings.outbox.accept_below,
             max_queue_length=settings.executor.queue.max_queue_length,
+            line_metrics=settings.executor.queue.enable_metrics,
         ),
         checks=platform_checks(wiring.database, wiring.transport),
     )

@@ -77,6 +77,23 @@ def test_a_line_is_shown_field_by_field(home: Path, api: StandInApi) -> None:
     assert "waiting: 7" in done.stdout
 
 
+def test_the_history_of_an_actions_lines_is_a_table_of_steps(home: Path, api: StandInApi) -> None:
+    step = {"at": "2026-01-31T12:00:00Z", "enqueued": 5, "admitted": 3, "completed": 2, "removed": 1, "waiting_max": 4}
+    api.answer("GET", "/api/v1/actions/demo.slow/queue-stats/history", page({**step, "oldest_seconds": 1.5}))
+    words = ("line", "history", "demo.slow", "--since", "2026-01-31T00:00:00Z", "--step", "3600")
+    done = attune(*words, home=home, more=api.environment)
+    assert done.returncode == 0, done.stderr
+    assert api.seen[-1].path.endswith("/history?since=2026-01-31T00%3A00%3A00Z&step=3600")
+    assert done.stdout.splitlines()[1].split() == ["2026-01-31T12:00:00Z", "5", "3", "2", "1", "4", "1.5"]
+
+
+def test_a_history_in_which_nothing_happened_says_so(home: Path, api: StandInApi) -> None:
+    api.answer("GET", "/api/v1/actions/demo.slow/queue-stats/history", page())
+    done = attune("line", "history", "demo.slow", home=home, more=api.environment)
+    assert done.returncode == 0, done.stderr
+    assert "nothing happened" in done.stderr
+
+
 def test_why_is_one_sentence(home: Path, api: StandInApi) -> None:
     answer = {"sentence": "position 4 of 9 in line demo.slow", "code": "in_line", "facts": {"attempt": 0}}
     api.answer("GET", "/api/v1/executions/7/why", answer)

@@ -129,13 +129,13 @@ async def test_an_execution_cannot_be_born_running(database: Database) -> None:
         await connection.close()
 
 
-async def test_a_terminal_row_without_its_end_is_refused(database: Database) -> None:
+async def test_an_end_without_a_terminal_status_is_refused(database: Database) -> None:
     await make_action(database)
     await request(database)
     connection = await database.dedicated(application="ended")
     try:
-        with pytest.raises(asyncpg.CheckViolationError, match="execution_ended_exactly_in_terminal_states"):
-            await connection.execute("UPDATE execution SET status = 'failed'")
+        with pytest.raises(asyncpg.CheckViolationError, match="execution_ended_only_in_terminal_states"):
+            await connection.execute("UPDATE execution SET ended_at = now()")
     finally:
         await connection.close()
 

@@ -30,6 +30,7 @@ def startable(**changes: object) -> Startable:
         "output_schema": None,
         "timeout_seconds": 60.0,
         "traceparent": None,
+        "waited_seconds": 0.0,
     }
     return Startable(**(values | changes))  # type: ignore[arg-type]  # each has its field's type
 

@@ -9,7 +9,6 @@ from attune.domain.errors import AttuneError, Unavailable
 from attune.operations.accept_executions import accept_executions
 from attune.operations.acceptance import Acceptance, Submission
 from attune.runtime.batching import Batcher
-from attune.runtime.metrics import Metrics
 from attune.storage import outbox
 from attune.storage.database import Database, may_work_later
 from attune.storage.failures import outcome_is_unknown
@@ -58,9 +57,8 @@ class Door:
 class Pressure:
     """Whether so many messages wait to be carried that taking more would only make it worse."""
 
-    def __init__(self, database: Database, metrics: Metrics, limits: ApiLimits) -> None:
+    def __init__(self, database: Database, limits: ApiLimits) -> None:
         self._database = database
-        self._metrics = metrics
         self._limits = limits
         self._refusing = False
         self._asked = asyncio.Event()
@@ -82,13 +80,11 @@ class Pressure:
     async def _measure(self) -> None:
         try:
             async with self._database.reading() as tx:
-                rows, oldest = await outbox.measure(tx, limit=self._limits.refuse_above + 1)
+                rows, _ = await outbox.measure(tx, limit=self._limits.refuse_above + 1)
         except Exception as error:
             if not may_work_later(error):
                 raise
             return
-        self._metrics.outbox_rows.set(rows)
-        self._metrics.outbox_oldest_seconds.set(oldest)
         threshold = self._limits.accept_below if self._refusing else self._limits.refuse_above
         self._refusing = rows > threshold
         if self._refusing:

@@ -33,6 +33,8 @@ class ApiLimits:
     accept_below: int = 40_000
     # Of a line whose policy does not say it.
     max_queue_length: int = 10_000
+    # Whether numbers of lines are published.
+    line_metrics: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

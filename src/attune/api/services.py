@@ -10,6 +10,7 @@ from attune.api.acceptance import Door, Pressure
 from attune.api.auth import Authenticator, LoginThrottle
 from attune.api.parts import ApiParts
 from attune.api.readiness import Readiness
+from attune.api.scrape import Scrape
 from attune.api.waiting import Completions
 from attune.runtime.clock import monotonic
 from attune.runtime.passwords import Passwords
@@ -28,6 +29,7 @@ class Services:
     pressure: Pressure
     completions: Completions
     readiness: Readiness
+    scrape: Scrape
 
     @classmethod
     def build(cls, parts: ApiParts) -> Self:
@@ -38,9 +40,10 @@ class Services:
             throttle=LoginThrottle(monotonic),
             passwords=Passwords(),
             door=Door(parts.database, batch_max=parts.limits.batch_max, max_queue_length=parts.limits.max_queue_length),
-            pressure=Pressure(parts.database, parts.metrics, parts.limits),
+            pressure=Pressure(parts.database, parts.limits),
             completions=Completions(parts.database),
             readiness=Readiness(parts.checks),
+            scrape=Scrape(parts.database, parts.metrics, lines=parts.limits.line_metrics),
         )
 
     @asynccontextmanager

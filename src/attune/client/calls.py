@@ -13,6 +13,7 @@ from attune.client.models import (
     Execution,
     Explanation,
     Line,
+    LineStep,
     Login,
     LogLine,
     Pack,
@@ -129,6 +130,11 @@ def clear_all_lines() -> Call[Cleared]:
 
 def get_queue_stats(ref: str) -> Call[object]:
     return Call(method="GET", path=f"/api/v1/actions/{_segment(ref)}/queue-stats", answer=object)
+
+
+def list_queue_stats_history(ref: str, **query: Query | None) -> Call[Page[LineStep]]:
+    path = f"/api/v1/actions/{_segment(ref)}/queue-stats/history"
+    return Call(method="GET", path=path, answer=Page[LineStep], query=_given(query))
 
 
 def list_actions(**query: Query | None) -> Call[Page[Action]]:

@@ -101,6 +101,18 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     total_completed: int = 0
 
 
+class LineStep(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened in an action's lines during one step of time."""
+
+    at: str
+    enqueued: int = 0
+    admitted: int = 0
+    completed: int = 0
+    removed: int = 0
+    waiting_max: int = 0
+    oldest_seconds: float = 0.0
+
+
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happened to a line, in the order of `n`."""
 

@@ -15,7 +15,7 @@ from attune.runtime.metrics import Metrics
 from attune.runtime.supervise import Restart, Tasks
 from attune.storage import executor_replicas
 from attune.storage.database import Database, may_work_later
-from attune.transport.consume import consume
+from attune.transport.consume import Tally, consume
 from attune.transport.limits import Limits
 from attune.transport.protocol import Transport
 from attune.transport.topology import Queue
@@ -59,7 +59,10 @@ class Executor:
         else:
             operations = operations_by_type(actor=self.name, max_queue_length=self.max_queue_length, draw=draw)
         async with self.transport.consume(queue, self.limits) as source:
-            await consume(self.database, source, handler_of(operations), self.limits, types=operations.keys())
+            tally = Tally(metrics=self.metrics)
+            await consume(
+                self.database, source, handler_of(operations), self.limits, tally=tally, types=operations.keys()
+            )
 
     async def _beat(self) -> None:
         while True:

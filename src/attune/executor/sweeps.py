@@ -12,6 +12,7 @@ from attune.operations.lines.remove_idle_lines import remove_idle_lines
 from attune.operations.rescue_lost import rescue_lost
 from attune.operations.upkeep.heal_states import heal_states
 from attune.operations.upkeep.keep_house import keep_house
+from attune.operations.upkeep.record_lines import record_lines
 from attune.runtime.metrics import Metrics
 from attune.storage.database import Database, may_work_later
 from attune.storage.tx import Tx
@@ -20,6 +21,8 @@ DEADLINE_SECONDS = 5.0
 AUDIT_SECONDS = 60.0
 QUEUE_TIMEOUT_SECONDS = 1.0
 IDLE_LINES_SECONDS = 60.0
+# Several looks make up the minute that is kept.
+LINE_HISTORY_SECONDS = 10.0
 HOUSEKEEPING_SECONDS = 3600.0
 # After the database was away, look again soon.
 RETRY_SECONDS = 1.0
@@ -39,6 +42,8 @@ class SweepSettings:
     history_days: int
     idempotency_hours: int
     queue_timeout_seconds: float
+    # None: no history of lines is kept.
+    line_history_days: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,7 @@ class Sweep:
 def sweeps(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
     """The table of everything an executor looks for."""
     return (
+        *_records(settings),
         Sweep(
             name="lost workers",
             interval_seconds=settings.heartbeat_interval / 2,
@@ -86,6 +92,19 @@ def sweeps(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
                 idempotency_hours=settings.idempotency_hours,
                 history_days=settings.history_days,
             ),
+        ),
+    )
+
+
+def _records(settings: SweepSettings) -> Sequence[Sweep]:
+    days = settings.line_history_days
+    if days is None:
+        return ()
+    return (
+        Sweep(
+            name="line history",
+            interval_seconds=LINE_HISTORY_SECONDS,
+            operation=lambda tx: record_lines(tx, days=days),
         ),
     )
 

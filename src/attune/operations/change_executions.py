@@ -29,8 +29,13 @@ async def change_executions(tx: Tx, changes: Sequence[Change]) -> list[Change]:
         await unplaced.delete_many(tx, settled)
     ended = [(change.execution_id, change.attempt) for change in done if change.target in TERMINAL]
     if ended:
+        tx.ended.update((change.target, _code_of(change)) for change in done if change.target in TERMINAL)
         tx.announce(MessageType.EXECUTION_COMPLETED, MessageType.EXECUTION_COMPLETED, ended)
     return done
+
+
+def _code_of(change: Change) -> str | None:
+    return change.failure.code if change.failure else None
 
 
 def _may_have_waited(change: Change) -> bool:

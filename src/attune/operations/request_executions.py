@@ -70,5 +70,7 @@ def _announce(tx: Tx, births: Sequence[Birth], rows: Sequence[Inserted]) -> None
     for birth, row in zip(births, rows, strict=True):
         if birth.status is Status.QUEUED:
             continue
+        if birth.failure:
+            tx.ended[birth.status, birth.failure.code] += 1
         told = MessageType.EXECUTION_COMPLETED if birth.failure else MessageType.EXECUTION_REQUESTED
         tx.announce(told, told, [(row.execution_id, 0)], delay_seconds=row.delay_seconds)

@@ -5,7 +5,7 @@ exists exactly if its change does. After the commit one hook, set by the composi
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -19,6 +19,7 @@ from attune.storage import outbox, revisions
 from attune.storage.tx import Commit, PlainConnection, Pool, Tx
 
 AfterCommit = Callable[[Sequence[Message], Sequence[Broadcast]], Awaitable[None]]
+OnEnded = Callable[[Mapping[tuple[str, str | None], int]], None]
 
 # No transaction that has written waits for the network, a process or a person; these limits say how long a mistake
 # in that can last.
@@ -87,6 +88,10 @@ async def _nothing_after_commit(_messages: Sequence[Message], _broadcasts: Seque
     return
 
 
+def _count_nothing(_ended: Mapping[tuple[str, str | None], int]) -> None:
+    return
+
+
 async def _open_pool(url: str, *, size: int, application: str) -> Pool:
     return await asyncpg.create_pool(
         url,
@@ -109,6 +114,8 @@ class Database:
         self._items_max = items_max
         self.url = url
         self.after_commit: AfterCommit = _nothing_after_commit
+        # Told of executions that a committed transaction ended; must not raise.
+        self.on_ended: OnEnded = _count_nothing
 
     @classmethod
     async def connect(
@@ -160,6 +167,8 @@ class Database:
                 commit = Commit.DONE
             finally:
                 tx.end(commit)
+        if tx.ended:
+            self.on_ended(tx.ended)
         if messages or broadcasts:
             await self.after_commit(messages, broadcasts)
 

@@ -261,23 +261,36 @@ async def list_stuck(tx: Tx, *, seconds: float, limit: int) -> list[int]:
 async def delete_idle(tx: Tx, *, seconds: float, limit: int) -> int:
     """Remove lines of groups that are idle, unless a live execution still has its place in one to return to.
 
-    A day's quota that was begun keeps its line until the day is over.
+    A day's quota that was begun keeps its line until the day is over. What the lines had counted stays with their
+    scope; two replicas remove different lines and add to scopes in one order.
     """
-    deleted = await tx.fetch_column(
+    removed: int = await tx.fetch_value(
         """
-        DELETE FROM line WHERE id = ANY(ARRAY(
-            SELECT l.id FROM line l
-             WHERE l.active = 0 AND l.waiting = 0 AND NOT l.paused AND l.group_key <> '{}'
-               AND l.last_updated < now() - make_interval(secs => $1)
-               AND (l.day IS NULL OR l.day < (now() AT TIME ZONE 'UTC')::date
-                    OR NOT EXISTS (SELECT 1 FROM policy p WHERE p.id = l.policy_id AND p.quota IS NOT NULL))
-               AND NOT EXISTS (SELECT 1 FROM execution e
-                                WHERE e.ended_at IS NULL AND e.not_before IS NOT NULL AND e.line_id = l.id)
-             ORDER BY l.id LIMIT $2 FOR UPDATE SKIP LOCKED))
-          AND active = 0 AND waiting = 0
-        RETURNING id
+        WITH removed AS (
+            DELETE FROM line WHERE id = ANY(ARRAY(
+                SELECT l.id FROM line l
+                 WHERE l.active = 0 AND l.waiting = 0 AND NOT l.paused AND l.group_key <> '{}'
+                   AND l.last_updated < now() - make_interval(secs => $1)
+                   AND (l.day IS NULL OR l.day < (now() AT TIME ZONE 'UTC')::date
+                        OR NOT EXISTS (SELECT 1 FROM policy p WHERE p.id = l.policy_id AND p.quota IS NOT NULL))
+                   AND NOT EXISTS (SELECT 1 FROM execution e
+                                    WHERE e.ended_at IS NULL AND e.not_before IS NOT NULL AND e.line_id = l.id)
+                 ORDER BY l.id LIMIT $2 FOR UPDATE SKIP LOCKED))
+              AND active = 0 AND waiting = 0
+            RETURNING scope, total_enqueued, total_completed, total_removed, last_updated
+        ), kept AS (
+            INSERT INTO line_remainder AS r (scope, total_enqueued, total_completed, total_removed, last_updated)
+            SELECT scope, sum(total_enqueued), sum(total_completed), sum(total_removed), max(last_updated)
+              FROM removed GROUP BY scope ORDER BY scope
+            ON CONFLICT (scope) DO UPDATE
+               SET total_enqueued = r.total_enqueued + EXCLUDED.total_enqueued,
+                   total_completed = r.total_completed + EXCLUDED.total_completed,
+                   total_removed = r.total_removed + EXCLUDED.total_removed,
+                   last_updated = GREATEST(r.last_updated, EXCLUDED.last_updated)
+        )
+        SELECT count(*) FROM removed
         """,
         seconds,
         limit,
     )
-    return len(deleted)
+    return removed

@@ -1,5 +1,6 @@
 """One transaction: reading, writing, and collecting what it will announce."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -43,6 +44,8 @@ class Tx:
     # By this machine's monotonic clock, and before the database's `now()` of this transaction.
     began_at: float
     _at_end: list[Callable[[Commit], None]]
+    # How many executions this transaction ends, by status and code, for those who count.
+    ended: Counter[tuple[str, str | None]]
     # One message carries at most this many items.
     _items_max: int
 
@@ -50,7 +53,15 @@ class Tx:
     def on(cls, connection: Connection, *, began_at: float | None = None, items_max: int = ITEMS_MAX) -> Self:
         """Wrap a connection that is inside a transaction."""
         began = monotonic() if began_at is None else began_at
-        return cls(connection=connection, _items={}, _broadcasts={}, began_at=began, _at_end=[], _items_max=items_max)
+        return cls(
+            connection=connection,
+            _items={},
+            _broadcasts={},
+            began_at=began,
+            _at_end=[],
+            ended=Counter(),
+            _items_max=items_max,
+        )
 
     async def fetch(self, statement: str, *arguments: object) -> list[Row]:
         """Every row of the answer."""

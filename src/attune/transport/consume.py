@@ -16,6 +16,7 @@ from attune.domain.errors import Conflict, Invalid
 from attune.domain.messages import Message, MessageType
 from attune.runtime.clock import draw, jittered_backoff
 from attune.runtime.failpoints import afailpoint
+from attune.runtime.metrics import Metrics
 from attune.storage import dead_letters, outbox
 from attune.storage.database import Database, may_work_later
 from attune.storage.outbox import DOUBLINGS_MAX
@@ -58,6 +59,18 @@ class Tally:
     failed: int = 0
     # By reason.
     parked: Counter[str] = field(default_factory=Counter)
+    # Where it is published, if anywhere.
+    metrics: Metrics | None = None
+
+    def note_conflict(self) -> None:
+        self.conflicts += 1
+        if self.metrics:
+            self.metrics.conflicts.inc()
+
+    def note_parked(self, reason: Reason) -> None:
+        self.parked[reason] += 1
+        if self.metrics:
+            self.metrics.dead_letters.labels(reason=reason).inc()
 
 
 async def consume(
@@ -183,7 +196,7 @@ class _Consumer:
         async with self._database.transaction() as tx:
             await self._source.retake(tx, message)
         await self._source.settle([message])
-        self._tally.conflicts += 1
+        self._tally.note_conflict()
 
     async def _try_again_later(self, message: Message, *, counted: bool) -> None:
         """It is not the message's fault, so it is never parked for this, however long it takes."""
@@ -231,7 +244,7 @@ class _Consumer:
             if not await self._source.retake(tx, message):
                 return
             await dead_letters.insert(tx, message, reason=reason, error=error)
-        self._tally.parked[reason] += 1
+        self._tally.note_parked(reason)
         self._log.error("message.parked", message_id=message.id, topic=message.topic, reason=reason, error=error)
         await afailpoint("dlq.parked.before_ack")
         await self._source.settle([message])

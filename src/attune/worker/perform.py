@@ -44,6 +44,8 @@ class Performer:
 
     def begin(self, entry: Entry) -> None:
         """Run an attempt that this process has claimed and nobody has begun."""
+        if entry.started is not None and entry.started.startable.tries == 1:
+            self._metrics.request_to_running_seconds.observe(entry.started.startable.waited_seconds)
         task = asyncio.create_task(self._perform(entry), name="attempt")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

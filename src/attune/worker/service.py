@@ -22,7 +22,7 @@ from attune.storage.database import may_work_later
 from attune.storage.own_connection import OwnConnection
 from attune.storage.tx import Tx
 from attune.storage.workers import Registration
-from attune.transport.consume import Handler, consume
+from attune.transport.consume import Handler, Tally, consume
 from attune.transport.topology import Queue, worker_queues
 from attune.worker.attempts import Attempts
 from attune.worker.claims import Claims
@@ -228,7 +228,7 @@ class Worker:
     async def _consume(self, queue: Queue, handler: Handler) -> None:
         limits = self._parts.plan.limits
         async with self._parts.transport.consume(queue, limits) as source:
-            await consume(self._parts.database, source, handler, limits)
+            await consume(self._parts.database, source, handler, limits, tally=Tally(metrics=self._parts.metrics))
 
     async def _reap_for_ever(self) -> None:
         while True:

@@ -1,19 +1,33 @@
 """Lines: who waits for what, what happened there, and holding, releasing and emptying them."""
 
+from datetime import timedelta
+from math import ceil
 from typing import Final
 
 from attune.api.bodies import NoBody
 from attune.api.endpoint import AnyEndpoint, Call, Endpoint, Method, NoQuery, Reply
+from attune.api.errors import BadRequest
 from attune.api.pages import Page, make_page, read_cursor
-from attune.api.schemas.lines import AdmissionQuery, AgeBucket, ClearAnswer, HealthAnswer, LineQuery, QueueStats
-from attune.domain.errors import NotFound
+from attune.api.schemas.lines import (
+    AdmissionQuery,
+    AgeBucket,
+    ClearAnswer,
+    HealthAnswer,
+    HistoryQuery,
+    LineQuery,
+    QueueStats,
+)
+from attune.domain.errors import FieldError, NotFound
 from attune.domain.line_health import LineFacts, judge
 from attune.domain.permission import Scope, parse_permission
 from attune.domain.refs import did_you_mean
 from attune.operations.lines.clear_line import clear_all_lines, clear_line
 from attune.operations.lines.pause_line import pause_line
 from attune.operations.lines.resume_line import resume_line
+from attune.runtime.clock import utc_now
 from attune.storage import actions as action_rows
+from attune.storage.statistics import line_history
+from attune.storage.statistics.line_history import LineStep
 from attune.storage.tx import Tx
 from attune.storage.views import actions, line_statistics, lines
 from attune.storage.views.actions import ActionView
@@ -29,6 +43,8 @@ STATISTICS: Final = parse_permission("queue_stats:read")
 AGE_BOUNDS: Final = (60.0, 300.0, 1800.0, 3600.0)
 # Groups shown beside the totals; an action may have a line for every host there is.
 GROUPS_MAX: Final = 100
+# One answer tells at most this many steps of a history.
+STEPS_MAX: Final = 1500
 
 
 async def list_lines(call: Call[LineQuery, NoBody]) -> Reply:
@@ -93,9 +109,7 @@ async def clear_all(call: Call[NoQuery, NoBody]) -> Reply:
 async def get_queue_stats(call: Call[NoQuery, NoBody]) -> Reply:
     ref, length_max = call.path_text("ref"), call.services.parts.limits.max_queue_length
     async with call.services.parts.database.reading() as tx:
-        action = await actions.find(tx, ref)
-        if action is None:
-            raise NotFound(f"action {ref!r} does not exist{did_you_mean(ref, await action_rows.list_refs(tx))}")
+        action = await _get_action(tx, ref)
         scopes = await lines.list_scopes(tx, ref)
         totals = await line_statistics.read_totals(tx, scopes, default_length_max=length_max)
         flow = await line_statistics.read_flow(tx, scopes)
@@ -106,6 +120,28 @@ async def get_queue_stats(call: Call[NoQuery, NoBody]) -> Reply:
         for bound, waiting in zip([*AGE_BOUNDS, None], ages, strict=True)
     ]
     return Reply(value=_queue_stats(action, totals, flow, groups=groups, buckets=buckets))
+
+
+async def _get_action(tx: Tx, ref: str) -> ActionView:
+    action = await actions.find(tx, ref)
+    if action is None:
+        raise NotFound(f"action {ref!r} does not exist{did_you_mean(ref, await action_rows.list_refs(tx))}")
+    return action
+
+
+async def list_history(call: Call[HistoryQuery, NoBody]) -> Reply:
+    ref, query = call.path_text("ref"), call.query
+    now = utc_now()
+    since = query.since or now - timedelta(hours=1)
+    if (now - since).total_seconds() > query.step * STEPS_MAX:
+        least = ceil((now - since).total_seconds() / STEPS_MAX / 60) * 60
+        message = f"more than {STEPS_MAX} steps; ask for a later `since`, or for steps of {least} seconds"
+        raise BadRequest(message, code="bad_query", fields=[FieldError(pointer="/step", message=message)])
+    async with call.services.parts.database.reading() as tx:
+        await _get_action(tx, ref)
+        scopes = await lines.list_scopes(tx, ref)
+        steps = await line_history.list_steps(tx, scopes, since=since, step_seconds=query.step)
+    return Reply(value=Page(items=steps, next_cursor=None))
 
 
 def _queue_stats(
@@ -239,5 +275,17 @@ ENDPOINTS: Final[tuple[AnyEndpoint, ...]] = (
         answer=QueueStats,
         also=(404,),
         respond=get_queue_stats,
+    ),
+    Endpoint(
+        method=Method.GET,
+        path="/api/v1/actions/{ref}/queue-stats/history",
+        name="list_queue_stats_history",
+        summary="What happened in an action's lines, step by step; steps in which nothing was are left out.",
+        permission=STATISTICS,
+        scope=Scope.INSTALLATION,
+        query=HistoryQuery,
+        answer=Page[LineStep],
+        also=(404,),
+        respond=list_history,
     ),
 )

@@ -44,7 +44,7 @@ async def is_ready(call: Call[NoQuery, NoBody]) -> Reply:
 
 
 async def show_metrics(call: Call[NoQuery, NoBody]) -> Reply:
-    return Reply(content=call.services.parts.metrics.render(), media_type=CONTENT_TYPE)
+    return Reply(content=await call.services.scrape.render(), media_type=CONTENT_TYPE)
 
 
 async def show_page(_call: Call[NoQuery, NoBody]) -> Reply:

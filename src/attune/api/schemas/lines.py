@@ -30,6 +30,16 @@ class AdmissionQuery(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
     sort: Literal["n"] = "n"
 
 
+class HistoryQuery(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Which part of the history of an action's lines, and how coarse."""
+
+    since: Annotated[datetime, msgspec.Meta(tz=True, description="The beginning; default: an hour ago.")] | None = None
+    step: Annotated[
+        int,
+        msgspec.Meta(ge=60, le=86_400, multiple_of=60, description="Seconds that are told together, whole minutes."),
+    ] = 60
+
+
 class ClearAnswer(msgspec.Struct, kw_only=True, frozen=True):
     """What clearing came to."""
 

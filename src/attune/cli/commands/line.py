@@ -42,6 +42,25 @@ LOG_VIEW = View(
     ],
     name="execution_id",
 )
+HISTORY_VIEW = View(
+    columns=[
+        column("at"),
+        column("enqueued"),
+        column("admitted"),
+        column("completed"),
+        column("removed"),
+        column("waiting_max"),
+        column("oldest_s", "oldest_seconds"),
+        column("wait_p95"),
+        column("active_max", wide=True),
+        column("limit", wide=True),
+        column("wait_mean", wide=True),
+        column("wait_max", wide=True),
+        column("wait_p50", wide=True),
+        column("wait_p99", wide=True),
+    ],
+    name="at",
+)
 CLEAR_VIEW = View(columns=[column("lines"), column("cancelled")], name="cancelled")
 
 
@@ -95,6 +114,23 @@ def show_log(*, which: str, after: int, limit: int, output: Format) -> None:
     show(answer.body, LOG_VIEW, output)
     if answer.value.next_cursor is not None and output in {Format.TABLE, Format.WIDE}:
         talk(f"there is more: --after {answer.value.items[-1].n}")
+
+
+@line.command("history")
+@click.argument("action_ref", metavar="ACTION")
+@click.option("--since", help="The beginning: a time like 2026-01-31T12:00:00Z. Default: an hour ago.")
+@click.option("--step", type=int, help="Seconds that are told together, whole minutes. Default: 60.")
+@output_option()
+def show_history(*, action_ref: str, since: str | None, step: int | None, output: Format) -> None:
+    """Print what happened in an action's lines, minute by minute or in longer steps."""
+    from attune.cli.session import connect
+    from attune.client import calls
+
+    with connect() as attune:
+        answer = attune.send(calls.list_queue_stats_history(action_ref, since=since, step=step))
+    show(answer.body, HISTORY_VIEW, output)
+    if not answer.value.items:
+        talk("nothing happened in that time, or no history is kept (executor.queue.enable_metrics)")
 
 
 @line.command("pause")

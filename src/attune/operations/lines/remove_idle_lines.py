@@ -10,5 +10,5 @@ REMOVED_MAX = 5000
 
 
 async def remove_idle_lines(tx: Tx) -> int:
-    """Returns how many were removed; an action's only line stays, and with it its totals."""
+    """Returns how many were removed; what they had counted stays with their scope."""
     return await lines.delete_idle(tx, seconds=IDLE_SECONDS, limit=REMOVED_MAX)

@@ -217,7 +217,10 @@ class QueueSettings:
     queue_timeout_seconds: float = setting(
         3600.0, Rules(doc="Seconds an execution may wait in line before it fails.", minimum=1, maximum=YEAR_SECONDS)
     )
-    enable_metrics: bool = setting(default=True, rules=Rules(doc="Whether line statistics are kept once per minute."))
+    enable_metrics: bool = setting(
+        default=True,
+        rules=Rules(doc="Whether a history of lines is kept, minute by minute, and their numbers published."),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +315,9 @@ class RetentionSettings:
     events_days: int = setting(30, Rules(doc="Days events and verdicts are kept.", minimum=1, maximum=YEARS_10_DAYS))
     history_days: int = setting(
         7, Rules(doc="Days state changes and admissions are kept.", minimum=1, maximum=YEARS_10_DAYS)
+    )
+    line_history_days: int = setting(
+        30, Rules(doc="Days the history of lines is kept.", minimum=1, maximum=YEARS_10_DAYS)
     )
     logs_days: int = setting(30, Rules(doc="Days the output of actions is kept.", minimum=1, maximum=YEARS_10_DAYS))
     audit_days: int = setting(90, Rules(doc="Days audit rows are kept.", minimum=1, maximum=YEARS_10_DAYS))

@@ -49,34 +49,27 @@ class Flow:
 
 
 async def read_totals(tx: Tx, scopes: Sequence[str], *, default_length_max: int) -> Totals:
-    """The counters of all lines of some scopes, and the oldest of the first of each priority."""
+    """The counters of some scopes, over the lines they have and had, and how the lines they have are doing."""
     row = await tx.fetch_row(
         """
-        SELECT count(*) AS lines, COALESCE(sum(l.waiting), 0)::int AS queue_length,
-               COALESCE(sum(l.active), 0)::int AS active_count,
-               min(COALESCE(l.adaptive_limit, l.max_concurrent)) AS max_concurrent,
-               min(h.enqueued_at) AS oldest_enqueued_at,
-               COALESCE(extract(epoch FROM now() - min(h.enqueued_at)), 0)::float8 AS oldest_seconds,
-               COALESCE(sum(l.total_enqueued), 0)::bigint AS total_enqueued,
-               COALESCE(sum(l.total_completed), 0)::bigint AS total_completed, max(l.last_updated) AS last_updated,
-               COALESCE(bool_or(l.paused), false) AS paused,
-               COALESCE(max(l.waiting::float8 / GREATEST(1, COALESCE(p.max_queue_length, $2))), 0) AS fullness,
-               count(*) FILTER (WHERE NOT l.paused AND (l.wake_at IS NULL OR l.wake_at <= now())
-                   AND l.active < COALESCE(l.adaptive_limit, l.max_concurrent, l.active + 1)
-                   AND h.enqueued_at < now() - make_interval(secs => $3)) AS stuck_lines
-          FROM line l
-          LEFT JOIN policy p ON p.id = l.policy_id
-         CROSS JOIN LATERAL (
-            WITH RECURSIVE head AS (
-                (SELECT e.priority, e.enqueued_at FROM line_entry e
-                  WHERE e.line_id = l.id AND e.state = 'waiting' ORDER BY e.priority DESC, e.seq LIMIT 1)
-                UNION ALL
-                SELECT n.priority, n.enqueued_at FROM head h CROSS JOIN LATERAL (
-                    SELECT e.priority, e.enqueued_at FROM line_entry e
-                     WHERE e.line_id = l.id AND e.state = 'waiting' AND e.priority < h.priority
-                     ORDER BY e.priority DESC, e.seq LIMIT 1) n)
-            SELECT min(enqueued_at) AS enqueued_at FROM head) h
-         WHERE l.scope = ANY($1)
+        WITH judged AS (
+            SELECT COALESCE(bool_or(l.paused), false) AS paused,
+                   COALESCE(max(l.waiting::float8 / GREATEST(1, COALESCE(p.max_queue_length, $2))), 0) AS fullness,
+                   count(*) FILTER (WHERE NOT l.paused AND (l.wake_at IS NULL OR l.wake_at <= now())
+                       AND l.active < COALESCE(l.adaptive_limit, l.max_concurrent, l.active + 1)
+                       AND l.waiting > 0 AND oldest_waiting(l.id) < now() - make_interval(secs => $3)) AS stuck_lines
+              FROM line l LEFT JOIN policy p ON p.id = l.policy_id
+             WHERE l.scope = ANY($1)
+        ), counted AS (
+            SELECT COALESCE(sum(lines), 0)::int AS lines, COALESCE(sum(waiting), 0)::int AS queue_length,
+                   COALESCE(sum(active), 0)::int AS active_count, min(max_concurrent) AS max_concurrent,
+                   min(oldest_enqueued_at) AS oldest_enqueued_at,
+                   COALESCE(extract(epoch FROM now() - min(oldest_enqueued_at)), 0)::float8 AS oldest_seconds,
+                   COALESCE(sum(total_enqueued), 0)::bigint AS total_enqueued,
+                   COALESCE(sum(total_completed), 0)::bigint AS total_completed, max(last_updated) AS last_updated
+              FROM line_scope WHERE scope = ANY($1)
+        )
+        SELECT counted.*, judged.* FROM counted, judged
         """,
         scopes,
         default_length_max,
@@ -95,9 +88,9 @@ async def read_flow(tx: Tx, scopes: Sequence[str]) -> Flow:
             SELECT l.id, g.op, g.execution_id, g.at
               FROM (SELECT id FROM line WHERE scope = ANY($1) ORDER BY last_updated DESC LIMIT $2) l
              CROSS JOIN LATERAL (
-                SELECT op, execution_id, at FROM admission_log g
-                 WHERE g.line_id = l.id AND g.at > now() - make_interval(secs => $3)
-                 ORDER BY g.n DESC LIMIT $4) g
+                SELECT op, execution_id, at FROM admission_log
+                 WHERE line_id = l.id ORDER BY n DESC LIMIT $4) g
+             WHERE g.at > now() - make_interval(secs => $3)
         ), rates AS (
             SELECT count(*) FILTER (WHERE op = 'enq') / span AS arrivals,
                    count(*) FILTER (WHERE op = 'release') / span AS completions

@@ -75,30 +75,18 @@ async def list_ids_in_scopes(tx: Tx, scopes: Sequence[str], *, after: int, limit
 
 
 async def list_by_id(tx: Tx, ids: Sequence[int]) -> list[LineView]:
-    """These lines, ascending.
-
-    The oldest is found by one step of the line's index for each priority in use, however many wait.
-    """
+    """These lines, ascending."""
     rows = await tx.fetch(
         """
         SELECT l.id, COALESCE('action:' || a.ref, 'pack:' || k.ref, l.scope) AS scope, l.group_key::jsonb AS "group",
                COALESCE(l.adaptive_limit, l.max_concurrent) AS "limit", l.active, l.waiting, l.paused,
-               l.total_enqueued, l.total_completed, p.ref AS policy, l.paused_by, o.oldest_enqueued_at, l.held,
+               l.total_enqueued, l.total_completed, p.ref AS policy, l.paused_by,
+               CASE WHEN l.waiting > 0 THEN oldest_waiting(l.id) END AS oldest_enqueued_at, l.held,
                CASE WHEN l.wake_at > now() THEN l.wake_at END AS wake_at, l.last_updated
           FROM line l
           LEFT JOIN action a ON a.id = substring(l.scope FROM '^action:([0-9]+)$')::bigint
           LEFT JOIN pack k ON k.id = substring(l.scope FROM '^pack:([0-9]+)$')::bigint
           LEFT JOIN policy p ON p.id = l.policy_id
-         CROSS JOIN LATERAL (
-            WITH RECURSIVE head AS (
-                (SELECT e.priority, e.enqueued_at FROM line_entry e
-                  WHERE e.line_id = l.id AND e.state = 'waiting' ORDER BY e.priority DESC, e.seq LIMIT 1)
-                UNION ALL
-                SELECT n.priority, n.enqueued_at FROM head h CROSS JOIN LATERAL (
-                    SELECT e.priority, e.enqueued_at FROM line_entry e
-                     WHERE e.line_id = l.id AND e.state = 'waiting' AND e.priority < h.priority
-                     ORDER BY e.priority DESC, e.seq LIMIT 1) n)
-            SELECT min(enqueued_at) AS oldest_enqueued_at FROM head) o
          WHERE l.id = ANY($1) ORDER BY l.id
         """,
         ids,

@@ -1,0 +1,1 @@
+"""How the platform does: the history of lines, and the counters of all processes."""
