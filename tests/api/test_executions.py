@@ -32,6 +32,7 @@ FIELDS = [
     "ended_at",
     "parent",
     "enforcement",
+    "inherits_slot_of",
 ]
 FILTERS: tuple[dict[str, str], ...] = ({}, {"status": "requested"}, {"trace_tag": "t"}, {"action_ref": "demo.anything"})
 

@@ -83,7 +83,8 @@ async def test_the_log_of_a_line_is_told_in_order_from_any_place(api: Api) -> No
     everything = (await api.admin.get(path)).json()["items"]
     assert [row["n"] for row in everything] == [1, 2, 3, 4, 5]
     assert [row["execution_id"] for row in everything] == list(line.waiting)
-    assert list(everything[0]) == ["n", "op", "execution_id", "seq", "priority", "limit_in_force", "active", "at"]
+    names = ["n", "op", "execution_id", "seq", "priority", "limit_in_force", "active", "at", "reason"]
+    assert list(everything[0]) == names
     page = (await api.admin.get(path, params={"after": 1, "limit": 2})).json()
     assert [row["n"] for row in page["items"]] == [2, 3]
     rest = (await api.admin.get(path, params={"cursor": page["next_cursor"]})).json()
@@ -97,6 +98,8 @@ async def test_pausing_and_resuming_is_answered_with_the_line(api: Api) -> None:
     assert (paused.json()["paused"], paused.json()["paused_by"]) == (True, "admin")
     resumed = (await api.admin.post(f"/api/v1/lines/{line.line_id}/resume")).json()
     assert (resumed["paused"], resumed["paused_by"]) == (False, None)
+    log = (await api.admin.get(f"/api/v1/lines/{line.line_id}/admissions")).json()["items"]
+    assert [(row["op"], row["reason"]) for row in log[-2:]] == [("pause", "paused by admin"), ("limit", "resumed")]
     audit = (await api.admin.get("/api/v1/audit", params={"limit": 2})).json()["items"]
     assert [row["operation"] for row in audit] == ["line.resume", "line.pause"]
 

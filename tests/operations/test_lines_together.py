@@ -94,7 +94,7 @@ async def test_who_waited_too_long_makes_room_for_those_behind(database: Databas
     first, second = await request(database, count=2)
     async with database.transaction() as tx:
         await tx.execute(
-            "UPDATE line_entry SET enqueued_at = now() - interval '2 hours' WHERE execution_id = $1", first
+            "UPDATE line_entry SET timeout_from = now() - interval '2 hours' WHERE execution_id = $1", first
         )
         assert await expire_waiting(tx, default_seconds=3600) == 1
     await release(database, [first])

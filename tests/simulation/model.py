@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from attune.domain import admission
+from attune.domain.adaptive import starting_limit
 from attune.domain.admission import Circumstances, Entry, Line, LogRow, Op, Rate, Step
+from attune.domain.definitions import Adaptive
 from attune.operations.lines.admit_waiting import ADMITTED_MAX
 from attune.storage.tx import Tx
 
@@ -17,6 +19,7 @@ class Model:
     """The lines of one action by their group, everything ever logged of them, and who ended."""
 
     limit: int | None = None
+    adaptive: Adaptive | None = None
     rate: Rate | None = None
     # Far from the real time: only differences count.
     now: datetime = datetime(2000, 1, 1, tzinfo=UTC)
@@ -28,7 +31,10 @@ class Model:
     ended: set[int] = field(default_factory=set)
 
     def join(self, group: str, execution_id: int, priority: int) -> None:
-        self.lines.setdefault(group, Line(limit=self.limit, rate=self.rate))
+        limit = self.limit
+        if self.adaptive is not None and limit is not None:
+            limit = starting_limit(self.adaptive, limit)
+        self.lines.setdefault(group, Line(limit=limit, rate=self.rate))
         self.logs.setdefault(group, [])
         self.group_of[execution_id] = group
         self._take(group, lambda line: admission.join(line, execution_id, priority))
@@ -45,7 +51,7 @@ class Model:
         again = set()
         for group in groups:
             self._take(group, lambda line: admission.release(line, done))
-            self._take(group, lambda line: admission.follow_policy(line, self.limit))
+            self._take(group, lambda line: admission.follow_policy(line, self.limit, self.adaptive))
             if self._take(group, lambda line: admission.admit(line, outside)).again:
                 again.add(group)
         return again
@@ -55,6 +61,9 @@ class Model:
 
     def resume(self, group: str) -> None:
         self._take(group, admission.resume)
+
+    def adapt(self, group: str, limit: int) -> None:
+        self._take(group, lambda line: admission.adapt(line, limit))
 
     def _take(self, group: str, change: Callable[[Line], Step]) -> Step:
         step = change(self.lines[group])
@@ -105,7 +114,7 @@ async def read(tx: Tx, scope: str) -> dict[str, Seen]:
     lines = await tx.fetch(
         """
         SELECT id, group_key, max_concurrent, active, waiting, next_seq, next_n, paused, held, total_enqueued,
-               total_completed, total_removed
+               total_completed, total_removed, adapted_n
           FROM line WHERE scope = $1
         """,
         scope,
@@ -134,6 +143,7 @@ async def read(tx: Tx, scope: str) -> dict[str, Seen]:
         line["group_key"]: Seen(
             line=Line(
                 limit=line["max_concurrent"],
+                adapts=line["adapted_n"] is not None,
                 active=frozenset(entries.get((line["id"], "active"), [])),
                 waiting=frozenset(entries.get((line["id"], "waiting"), [])),
                 next_seq=line["next_seq"],

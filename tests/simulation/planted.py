@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,11 @@ from attune.storage.tx import Tx
 from tests.simulation.deeds import Ask, Scene
 from tests.simulation.world import GROUPS
 
+# Those of the migration before this are about tables.
+FIRST_MIGRATION = 2
+FUNCTION = re.compile(
+    r"^CREATE (OR REPLACE )?FUNCTION (?P<rest>(?P<name>\w+)\(.*?^(END )?\$\$;)", re.MULTILINE | re.DOTALL
+)
 LINE_LOCK = "PERFORM 1 FROM attune.line l WHERE l.id = ANY (ids) ORDER BY l.id FOR NO KEY UPDATE;"
 HEADS = "ORDER BY e.priority DESC, e.seq LIMIT s.slots"
 HEAD_LOCK = "PERFORM 1 FROM attune.execution x WHERE x.id = ANY (picked) ORDER BY x.id FOR NO KEY UPDATE;"
@@ -57,6 +63,16 @@ class AskJoinedLater(Ask):
         return [row.execution_id for row in await executions.insert_many(tx, [Birth(new=item) for item in prepared])]
 
 
+def read_functions() -> str:
+    """The functions about lines, each as the last migration that wrote it did."""
+    latest: dict[str, str] = {}
+    for migration in migrations():
+        if migration.version >= FIRST_MIGRATION:
+            for found in FUNCTION.finditer(migration.statements):
+                latest[found["name"]] = f"CREATE OR REPLACE FUNCTION {found['rest']}"
+    return "\n".join(latest.values())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
     """What is replaced in the statements, or who requests wrongly; and what never happens while it is looked for."""
@@ -66,8 +82,7 @@ class Mistake:
     without: frozenset[str] = frozenset()
 
     async def plant(self, database: Database) -> None:
-        source = next(each.statements for each in migrations() if each.name == "lines")
-        functions = source[source.index("CREATE FUNCTION") :].replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
+        functions = read_functions()
         for right, wrong in self.changes.items():
             assert functions.count(right) == 1, f"the right text is not there once: {right}"
             functions = functions.replace(right, wrong)

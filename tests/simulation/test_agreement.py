@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from random import Random
 
 import pytest
 
+from attune.domain.adaptive import Decision
 from attune.domain.admission import Rate
+from attune.domain.definitions import Adaptive, AdaptiveTarget
 from attune.domain.execution import TERMINAL, Change, Failure, Status
 from attune.operations.change_executions import change_executions
 from attune.operations.place_newcomers import place_newcomers
-from attune.storage import executions, lines
+from attune.storage import executions, line_sweeps, lines
 from attune.storage.database import Database
+from attune.storage.line_sweeps import Adapting
 from attune.storage.tx import Tx
 from tests.simulation.deeds import Ask, Scene, Steer, group_key
 from tests.simulation.model import Model, check_log, expected, read
 from tests.witness.arrange import always_half, make_action, make_worker
-from tests.witness.lines import make_policy, nothing_is_broken
+from tests.witness.lines import make_policy, nothing_is_broken, release
 
 LINES = 250
 # Each is an action of its own with LINES lines; the full run sets 42 and more, for ten thousand histories.
@@ -40,6 +44,8 @@ async def test_the_step_and_its_specification_agree(database: Database, seed: in
         rate=Rate(max=random.randint(1, 4), window=WINDOW) if seed % 3 == 0 else None,
         admitted_max=ADMITTED_MAX,
     )
+    if seed % 4 == 1:
+        model.limit, model.adaptive = model.limit or 3, draw_bounds(random)
     scene = await arrange(database, model)
 
     for _ in range(ROUNDS):
@@ -48,8 +54,12 @@ async def test_the_step_and_its_specification_agree(database: Database, seed: in
         await end_some(database, model, random)
         await step(database, scene, model, random)
         await compare(database, scene, model)
+        await adapt(database, scene, model, random)
+        await compare(database, scene, model)
         await change_outside(database, scene, model, random)
     assert len(model.lines) > LINES / 2
+    # On a slow machine those of whose end nobody was told would have held their slots suspiciously long by now.
+    await release(database, sorted(model.ended))
     await nothing_is_broken(database)
 
 
@@ -61,9 +71,20 @@ async def arrange(database: Database, model: Model) -> Scene:
     if rate:
         limits["rate_limit"] = {"max": rate.max, "window_seconds": WINDOW.total_seconds(), "method": "delay"}
     await make_policy(database, **limits)
-    async with database.transaction() as tx:
-        await tx.execute("UPDATE policy SET max_concurrent = $1", model.limit)
+    await set_limits(database, model)
     return Scene(action_ref="demo.work", scope=f"action:{action_id}", worker=worker)
+
+
+def draw_bounds(random: Random) -> Adaptive:
+    """A limit that moves, in half of the cases from below."""
+    target = random.choice([None, AdaptiveTarget(failure_rate=0.5)])
+    return Adaptive(min=random.randint(1, 2), max=random.randint(3, 5), target=target)
+
+
+async def set_limits(database: Database, model: Model) -> None:
+    async with database.transaction() as tx:
+        adaptive = None if model.adaptive is None else asdict(model.adaptive)
+        await tx.execute("UPDATE policy SET max_concurrent = $1, adaptive = $2", model.limit, adaptive)
 
 
 async def join(database: Database, scene: Scene, model: Model, random: Random) -> None:
@@ -135,6 +156,25 @@ async def step(database: Database, scene: Scene, model: Model, random: Random) -
     assert at_once == again
 
 
+async def adapt(database: Database, scene: Scene, model: Model, random: Random) -> None:
+    """Limits move by themselves in some of the lines in which they do; what moves them is not the question here."""
+    if model.adaptive is None:
+        return
+    async with database.transaction() as tx:
+        rows = await tx.fetch("SELECT id, group_key FROM line WHERE scope = $1", scene.scope)
+        groups = {row["id"]: row["group_key"] for row in rows if random.random() < 1 / 3}
+        windows = await line_sweeps.read_windows(tx, list(groups))
+        looks = [(line, move(line, random.randint(line.adaptive.min, line.adaptive.max))) for line in windows]
+        changed = await line_sweeps.save_looks(tx, looks) if looks else []
+    assert sorted(changed) == sorted(line.line_id for line, decision in looks if decision.limit != line.limit)
+    for line, decision in looks:
+        model.adapt(groups[line.line_id], decision.limit)
+
+
+def move(line: Adapting, limit: int) -> Decision:
+    return Decision(limit=limit, best_seconds=None, reason="chance" if limit != line.limit else "")
+
+
 async def find_forgotten(tx: Tx, line_ids: Sequence[int]) -> list[str]:
     """Lines that only their rate holds back, and that nobody will look at when it no longer does."""
     return await tx.fetch_column(
@@ -175,8 +215,10 @@ async def change_outside(database: Database, scene: Scene, model: Model, random:
     model.workers_live = random.random() < 0.8
     hours = random.choice([0, 2])
     model.let_time_pass(hours)
+    if model.adaptive is not None or random.random() < 1 / 4:
+        model.adaptive = draw_bounds(random) if model.limit and random.random() < 3 / 4 else None
+    await set_limits(database, model)
     async with database.transaction() as tx:
-        await tx.execute("UPDATE policy SET max_concurrent = $1", model.limit)
         await tx.execute("UPDATE worker SET cordoned = $1", not model.workers_live)
         await tx.execute(
             "UPDATE line SET recent = ARRAY(SELECT at - $1::interval FROM unnest(recent) at)", timedelta(hours=hours)

@@ -108,8 +108,8 @@ async def _enter(tx: Tx, ids: Sequence[int], *, state: str, first_n: int) -> Non
     await tx.execute(
         """
         WITH joined AS (
-            INSERT INTO line_entry (execution_id, line_id, action_id, seq, priority, state, enqueued_at)
-            SELECT id, line_id, action, line_seq, priority, $2, queued_at FROM execution WHERE id = ANY($1)
+            INSERT INTO line_entry (execution_id, line_id, action_id, seq, priority, state, enqueued_at, timeout_from)
+            SELECT id, line_id, action, line_seq, priority, $2, queued_at, queued_at FROM execution WHERE id = ANY($1)
             RETURNING execution_id, line_id, seq, priority)
         INSERT INTO admission_log (line_id, n, op, execution_id, seq, priority)
         SELECT line_id, $3 + row_number() OVER (ORDER BY seq) - 1, 'enq', execution_id, seq, priority FROM joined

@@ -94,6 +94,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     scope: str = ""
     group: object = None
     limit: int | None = None
+    limit_reason: str | None = None
     active: int = 0
     waiting: int = 0
     paused: bool = False
@@ -123,6 +124,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None = None
     limit_in_force: int | None = None
     active: int | None = None
+    reason: str | None = None
     at: datetime | None = None
 
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from attune.domain.adaptive import starting_limit, within_bounds
+from attune.domain.definitions import Adaptive
+
 # How often one step looks for new heads after it met some that had ended.
 ROUNDS_MAX = 5
 
@@ -54,6 +57,8 @@ class Line:
     """A line between two steps."""
 
     limit: int | None = None
+    # Its limit moves by itself.
+    adapts: bool = False
     rate: Rate | None = None
     active: frozenset[Entry] = frozenset()
     waiting: frozenset[Entry] = frozenset()
@@ -125,10 +130,24 @@ def release(line: Line, ended: AbstractSet[int]) -> Step:
     return Step(line=line, log=tuple(log))
 
 
-def follow_policy(line: Line, limit: int | None) -> Step:
-    """Take over the limit that the policy has now; nobody loses a slot by it."""
+def follow_policy(line: Line, limit: int | None, adaptive: Adaptive | None = None) -> Step:
+    """Take over the limit that the policy has now; nobody loses a slot by it.
+
+    A limit that moves by itself stays where it is, between the bounds that the policy has now.
+    """
+    if adaptive is not None and limit is not None:
+        moved = line.limit if line.adapts else None
+        limit = starting_limit(adaptive, limit) if moved is None else within_bounds(adaptive, moved)
+    changed = replace(line, limit=limit, adapts=adaptive is not None)
+    return Step(line=line) if changed == line else Step(line=changed, log=(_log(changed, Op.LIMIT),))
+
+
+def adapt(line: Line, limit: int) -> Step:
+    """Move the limit by itself; a line whose limit has become a fixed one keeps it."""
     changed = replace(line, limit=limit)
-    return Step(line=line) if limit == line.limit else Step(line=changed, log=(_log(changed, Op.LIMIT),))
+    return (
+        Step(line=changed, log=(_log(changed, Op.LIMIT),)) if line.adapts and limit != line.limit else Step(line=line)
+    )
 
 
 def admit(line: Line, outside: Circumstances) -> Step:

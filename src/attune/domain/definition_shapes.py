@@ -162,7 +162,7 @@ _ADAPTIVE = _closed(
             "minProperties": 1,
         },
     },
-    required=["min", "max", "target"],
+    required=["min", "max"],
 )
 
 POLICY_SHAPE: dict[str, Json] = {

@@ -193,11 +193,11 @@ class AdaptiveTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptive:
-    """A concurrency limit that moves between two bounds."""
+    """A concurrency limit that moves between two bounds; without a target it watches failures and the best latency."""
 
     min: int
     max: int
-    target: AdaptiveTarget
+    target: AdaptiveTarget | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

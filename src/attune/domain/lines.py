@@ -19,7 +19,9 @@ class LinePolicy:
     ref: str
     scope: str
     parameters: tuple[str, ...]
+    # Of an adaptive limit: where it begins.
     max_concurrent: int | None
+    adaptive: bool
     method: LimitMethod
     rate_max: int | None
     rate_window_seconds: float | None
@@ -62,6 +64,7 @@ class LineState:
     """A line under its lock."""
 
     line_id: int
+    limit: int | None
     active: int
     waiting: int
     next_seq: int
@@ -114,9 +117,9 @@ def _find_refusal(line: LineState, policy: LinePolicy, *, today: int, now: datet
     """Which of the limits that cancel rather than queue is reached; empty if none is."""
     if policy.per_day is not None and today >= policy.per_day:
         return f"quota of {policy.per_day} per day is used up"
-    holding = line.active + line.waiting
-    if policy.method is LimitMethod.CANCEL and policy.max_concurrent is not None and holding >= policy.max_concurrent:
-        return f"limit of {policy.max_concurrent} at once is reached"
+    limit = line.limit if policy.adaptive else policy.max_concurrent
+    if policy.method is LimitMethod.CANCEL and limit is not None and line.active + line.waiting >= limit:
+        return f"limit of {limit} at once is reached"
     if policy.rate_method is RateMethod.CANCEL and policy.rate_max is not None:
         window = policy.rate_window_seconds or 0.0
         if sum(at > now - timedelta(seconds=window) for at in line.recent) >= policy.rate_max:

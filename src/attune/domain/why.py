@@ -49,6 +49,8 @@ class LineFacts:
     position: int
     waiting: int
     limit: int | None
+    # Why the limit is what it is, if it ever changed.
+    limit_reason: str | None
     active: int
     holders: Sequence[Holder]
     paused: bool
@@ -87,6 +89,8 @@ class Facts:
     reason: str
     not_before: datetime | None
     pinned: bool
+    # It waits in no line, because this ancestor holds a slot there.
+    inherits_slot_of: int | None
     scheduled_at: datetime | None
     started_at: datetime | None
     ended_at: datetime | None
@@ -229,7 +233,8 @@ def _in_line(facts: Facts) -> str:
     line = _line(facts)
     limit = "" if line.limit is None else f" of {line.limit}"
     slots = f"; {line.active}{limit} slots held" + (f" by {_holders(line)}" if line.holders else "")
-    return f"position {line.position} of {line.waiting} in line {line.name}{slots}{_expected(line)}"
+    why = f" (limit: {line.limit_reason})" if line.limit is not None and line.limit_reason else ""
+    return f"position {line.position} of {line.waiting} in line {line.name}{slots}{why}{_expected(line)}"
 
 
 def _holders(line: LineFacts) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from attune.operations.expire_executions import expire_deadlines, expire_scheduled
+from attune.operations.lines.adapt_limits import adapt_limits
 from attune.operations.lines.expire_waiting import expire_waiting
 from attune.operations.lines.remove_idle_lines import remove_idle_lines
 from attune.operations.rescue_lost import rescue_lost
@@ -20,6 +21,7 @@ from attune.storage.tx import Tx
 DEADLINE_SECONDS = 5.0
 AUDIT_SECONDS = 60.0
 QUEUE_TIMEOUT_SECONDS = 1.0
+ADAPTIVE_SECONDS = 1.0
 IDLE_LINES_SECONDS = 60.0
 # Several looks make up the minute that is kept.
 LINE_HISTORY_SECONDS = 10.0
@@ -81,6 +83,7 @@ def sweeps(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
             interval_seconds=QUEUE_TIMEOUT_SECONDS,
             operation=lambda tx: expire_waiting(tx, default_seconds=settings.queue_timeout_seconds),
         ),
+        Sweep(name="adaptive limits", interval_seconds=ADAPTIVE_SECONDS, operation=adapt_limits),
         Sweep(name="idle lines", interval_seconds=IDLE_LINES_SECONDS, operation=remove_idle_lines),
         Sweep(name="state audit", interval_seconds=AUDIT_SECONDS, operation=heal_states),
         Sweep(

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 from attune.domain.execution import Status
 from attune.operations.change_executions import change_executions
-from attune.operations.lines.join_lines import find_line
+from attune.operations.lines.find_lines import find_lines
 from attune.operations.lines.rejoin_lines import rejoin_lines
 from attune.operations.place_newcomers import place_newcomers
 from attune.operations.schedule_executions import assign, scheduling_change
-from attune.storage import executions, lines
+from attune.storage import executions
 from attune.storage.executions import Requested
 from attune.storage.tx import Tx
 
@@ -18,17 +18,15 @@ async def place_requested(
 ) -> None:
     """Let those whose action is governed by a policy join their line, and place the others."""
     due = await executions.list_requested(tx, ids)
-    actions = sorted({item.action_id for item in due})
-    policies = await lines.find_policies(tx, actions, max_queue_length=max_queue_length) if actions else {}
-    limited = [
-        (item, *found)
-        for item in due
-        if not item.pinned and (found := find_line(policies, item.action_id, item.parameters))
-    ]
+    places = await find_lines(tx, due, max_queue_length=max_queue_length)
+    placed = list(zip(due, places, strict=True))
+    limited = [(item, *place.line) for item, place in placed if place.line is not None]
     if limited:
         await rejoin_lines(tx, limited, actor=actor)
-    joined = {item.execution_id for item, _, _ in limited}
-    free = await executions.lock_requested(tx, [item.execution_id for item in due if item.execution_id not in joined])
+    free = await executions.lock_requested(tx, [item.execution_id for item, place in placed if place.line is None])
+    inherited = [(item.execution_id, place.inherits) for item, place in placed if place.inherits is not None]
+    if inherited:
+        await executions.save_inherited(tx, inherited)
     await _place_pinned(tx, free, actor=actor)
     for pool in sorted({item.pool for item in free if item.pinned_to is None}):
         mine = [item.waiting for item in free if item.pool == pool and item.pinned_to is None]

@@ -25,6 +25,8 @@ class Request:
     traceparent: str | None = None
     not_before: datetime | None = None
     worker_id: int | None = None
+    # Who asks for it as a part of itself; nobody can say so from outside.
+    parent: int | None = None
 
 
 async def prepare_executions(
@@ -67,6 +69,7 @@ def _prepare(
         timeout_seconds=action.timeout_seconds,
         not_before=request.not_before,
         pinned_to=request.worker_id,
+        parent=request.parent,
         trace_tag=request.trace_tag,
         traceparent=request.traceparent,
         changed_by=requested_by,

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from attune.domain.execution import Status
 from attune.domain.messages import MessageType
-from attune.operations.lines.join_lines import LockedLines, QueueFull, find_line, lock_lines
+from attune.operations.lines.find_lines import find_lines
+from attune.operations.lines.join_lines import LockedLines, QueueFull, lock_lines
 from attune.operations.lines.plan_births import plan_births
 from attune.storage import executions, lines
 from attune.storage.executions import Birth, Inserted, NewExecution
@@ -18,34 +19,20 @@ async def request_executions(
     tx: Tx, submissions: Sequence[Submission], *, max_queue_length: int
 ) -> list[list[Inserted] | QueueFull]:
     """Accept each submission whole, in the order given, or refuse it whole because a line is full."""
-    actions = sorted({item.action_id for submission in submissions for item in submission})
-    policies = await lines.find_policies(tx, actions, max_queue_length=max_queue_length)
-    found = [
-        [None if _waits_outside(item) else find_line(policies, item.action_id, item.parameters) for item in submission]
-        for submission in submissions
-    ]
-    wanted = dict(each for row in found for each in row if each is not None)
-    locked = await lock_lines(tx, wanted) if wanted else None
-    plans = [
-        plan_births(locked, [each[0] if each else None for each in row], submission)
-        if locked
-        else [Birth(new=item) for item in submission]
-        for row, submission in zip(found, submissions, strict=True)
-    ]
+    every = [item for submission in submissions for item in submission]
+    places = await find_lines(tx, every, max_queue_length=max_queue_length)
+    locked = await lock_lines(tx, dict(place.line for place in places if place.line is not None))
+    rest = iter(places)
+    plans = [plan_births(locked, [next(rest) for _ in submission], submission) for submission in submissions]
     accepted = [plan for plan in plans if not isinstance(plan, QueueFull)]
     births = [birth for plan in accepted for birth in plan]
     inserted = iter(await executions.insert_many(tx, births) if births else [])
     answers = [plan if isinstance(plan, QueueFull) else [next(inserted) for _ in plan] for plan in plans]
     rows = [row for answer in answers if not isinstance(answer, QueueFull) for row in answer]
-    if locked is not None and locked.counts:
+    if locked.counts:
         await _join(tx, locked, births, rows)
     _announce(tx, births, rows)
     return answers
-
-
-def _waits_outside(item: NewExecution) -> bool:
-    """A delayed start joins when it is due, and pinned work is nobody's to hold back."""
-    return item.not_before is not None or item.pinned_to is not None
 
 
 async def _join(tx: Tx, locked: LockedLines, births: Sequence[Birth], rows: Sequence[Inserted]) -> None:

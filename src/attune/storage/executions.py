@@ -31,6 +31,12 @@ class NewExecution:
     trace_tag: str | None
     traceparent: str | None
     changed_by: str
+    parent: int | None = None
+
+    @property
+    def waits_outside(self) -> bool:
+        """A delayed start joins a line when it is due, and pinned work is nobody's to hold back."""
+        return self.not_before is not None or self.pinned_to is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +57,8 @@ class Birth:
     line_id: int | None = None
     line_seq: int | None = None
     failure: Failure | None = None
+    # Joins no line, because this ancestor holds a slot there.
+    inherits: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,17 +81,19 @@ async def insert_many(tx: Tx, births: Sequence[Birth]) -> list[Inserted]:
         """
         INSERT INTO execution (action, action_ref, pack_version, runner, parameters, status, priority, identity,
                                max_attempts, timeout_seconds, not_before, worker, pinned, trace_tag, traceparent,
-                               changed_by, change_reason, line_id, line_seq, error, queued_at, ended_at)
+                               changed_by, change_reason, line_id, line_seq, error, parent, inherits, queued_at,
+                               ended_at)
         SELECT action, action_ref, pack_version, runner, parameters, status, priority, identity, max_attempts,
                timeout_seconds, not_before, pinned_to, pinned_to IS NOT NULL, trace_tag,
-               traceparent, changed_by, COALESCE(error ->> 'message', ''), line_id, line_seq, error,
+               traceparent, changed_by, COALESCE(error ->> 'message', 'inherits slot of ' || inherits, ''), line_id,
+               line_seq, error, parent, inherits,
                CASE WHEN status = 'queued' THEN now() END, CASE WHEN status = 'cancelled' THEN now() END
           FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::int[], $7::bigint[],
                       $8::int[], $9::float8[], $10::timestamptz[], $11::bigint[], $12::text[], $13::text[], $14::text[],
-                      $15::text[], $16::bigint[], $17::bigint[], $18::jsonb[])
+                      $15::text[], $16::bigint[], $17::bigint[], $18::jsonb[], $19::bigint[], $20::bigint[])
                WITH ORDINALITY AS n (action, action_ref, pack_version, runner, parameters, priority, identity,
                                      max_attempts, timeout_seconds, not_before, pinned_to, trace_tag, traceparent,
-                                     changed_by, status, line_id, line_seq, error, position)
+                                     changed_by, status, line_id, line_seq, error, parent, inherits, position)
          ORDER BY position
         RETURNING id AS execution_id, created, status, line_id, line_seq, error,
                   GREATEST(0, COALESCE(extract(epoch FROM not_before - now()), 0))::float8 AS delay_seconds
@@ -106,6 +116,8 @@ async def insert_many(tx: Tx, births: Sequence[Birth]) -> list[Inserted]:
         [birth.line_id for birth in births],
         [birth.line_seq for birth in births],
         [birth.failure for birth in births],
+        [item.parent for item in new],
+        [birth.inherits for birth in births],
     )
     return [Inserted(**dict(row)) for row in rows]
 
@@ -334,13 +346,20 @@ class Due:
     line_id: int | None
     line_seq: int | None
     pinned: bool
+    parent: int | None
+
+    @property
+    def waits_outside(self) -> bool:
+        """Pinned work is nobody's to hold back."""
+        return self.pinned
 
 
 async def list_requested(tx: Tx, ids: Sequence[int]) -> list[Due]:
     """Those that are requested and due, in ascending order, without locking them: lines are locked first."""
     rows = await tx.fetch(
         """
-        SELECT id AS execution_id, action AS action_id, parameters, line_id, line_seq, pinned FROM execution
+        SELECT id AS execution_id, action AS action_id, parameters, line_id, line_seq, pinned, parent
+          FROM execution
          WHERE id = ANY($1) AND status = 'requested' AND (not_before IS NULL OR not_before <= now())
          ORDER BY id
         """,
@@ -360,4 +379,16 @@ async def save_places(tx: Tx, places: Sequence[tuple[int, int, int]]) -> None:
         [place[0] for place in places],
         [place[1] for place in places],
         [place[2] for place in places],
+    )
+
+
+async def save_inherited(tx: Tx, inherited: Sequence[tuple[int, int]]) -> None:
+    """Note whose slot executions use that were due and joined no line; the rows are locked."""
+    await tx.execute(
+        """
+        UPDATE execution e SET inherits = i.holder
+          FROM unnest($1::bigint[], $2::bigint[]) AS i (id, holder) WHERE e.id = i.id AND e.id = ANY($1)
+        """,
+        [execution_id for execution_id, _ in inherited],
+        [holder for _, holder in inherited],
     )

@@ -52,10 +52,10 @@ async def save_pause(tx: Tx, line_id: int, *, by: str) -> None:
         """
         WITH changed AS (
             UPDATE line SET paused = true, paused_by = $2, next_n = next_n + 1, last_updated = now() WHERE id = $1
-            RETURNING id, next_n - 1 AS n, COALESCE(adaptive_limit, max_concurrent) AS limit_in_force, active
+            RETURNING id, next_n - 1 AS n, max_concurrent, active, 'paused by ' || paused_by AS reason
         )
-        INSERT INTO admission_log (line_id, n, op, limit_in_force, active)
-        SELECT id, n, 'pause', limit_in_force, active FROM changed
+        INSERT INTO admission_log (line_id, n, op, limit_in_force, active, reason)
+        SELECT id, n, 'pause', max_concurrent, active, reason FROM changed
         """,
         line_id,
         by,
@@ -67,11 +67,13 @@ async def save_resume(tx: Tx, line_id: int) -> None:
     await tx.execute(
         """
         WITH changed AS (
-            UPDATE line SET paused = false, paused_by = NULL, next_n = next_n + 1, last_updated = now() WHERE id = $1
-            RETURNING id, next_n - 1 AS n, COALESCE(adaptive_limit, max_concurrent) AS limit_in_force, active
+            UPDATE line SET paused = false, paused_by = NULL, resumed_at = now(), next_n = next_n + 1,
+                            last_updated = now()
+             WHERE id = $1
+            RETURNING id, next_n - 1 AS n, max_concurrent, active
         )
-        INSERT INTO admission_log (line_id, n, op, limit_in_force, active)
-        SELECT id, n, 'limit', limit_in_force, active FROM changed
+        INSERT INTO admission_log (line_id, n, op, limit_in_force, active, reason)
+        SELECT id, n, 'limit', max_concurrent, active, 'resumed' FROM changed
         """,
         line_id,
     )

@@ -11,15 +11,19 @@ from attune.storage.tx import Row, Tx
 
 
 async def find_policies(tx: Tx, action_ids: Sequence[int], *, max_queue_length: int) -> dict[int, LinePolicy]:
-    """The most specific enabled policy of each action that has one."""
+    """The most specific enabled policy of each action that has one.
+
+    A workflow obeys only a policy of its own action: what it calls is what a wider limit counts. An inquiry obeys none.
+    """
     rows = await tx.fetch(
         """
-        SELECT a.id AS action_id, p.id, p.ref, p.scope, p.parameters, p.max_concurrent, p.method, p.rate_limit,
-               p.quota, p.max_queue_length, p.on_retry
+        SELECT a.id AS action_id, p.id, p.ref, p.scope, p.parameters, p.adaptive IS NOT NULL AS adaptive,
+               starting_limit(p.max_concurrent, p.adaptive) AS max_concurrent, p.method, p.rate_limit, p.quota,
+               p.max_queue_length, p.on_retry
           FROM action a
           JOIN LATERAL (
             SELECT * FROM policy p
-             WHERE p.enabled AND p.scope = ANY(ARRAY['action:' || a.id, 'pack:' || a.pack, 'global'])
+             WHERE p.enabled AND p.scope = ANY(governing_scopes(a.id, a.pack, a.runner))
              ORDER BY CASE WHEN p.scope LIKE 'action:%' THEN 1 WHEN p.scope LIKE 'pack:%' THEN 2 ELSE 3 END,
                       p.priority DESC, p.id
              LIMIT 1) p ON true
@@ -38,6 +42,7 @@ def _policy(row: Row, max_queue_length: int) -> LinePolicy:
         scope=row["scope"],
         parameters=tuple(row["parameters"]),
         max_concurrent=row["max_concurrent"],
+        adaptive=row["adaptive"],
         method=LimitMethod(row["method"]),
         rate_max=rate.get("max"),
         rate_window_seconds=rate.get("window_seconds"),
@@ -69,8 +74,8 @@ async def lock_by_key(tx: Tx, keys: Sequence[LineKey]) -> tuple[dict[LineKey, Li
     """Lock lines in ascending order of their ids; also the database's time, read after the locks were got."""
     rows = await tx.fetch(
         """
-        SELECT l.id, l.scope, l.group_key, l.active, l.waiting, l.next_seq, l.recent, l.day, l.day_count,
-               clock_timestamp() AS clock
+        SELECT l.id, l.scope, l.group_key, l.max_concurrent, l.active, l.waiting, l.next_seq, l.recent, l.day,
+               l.day_count, clock_timestamp() AS clock
           FROM unnest($1::text[], $2::bytea[]) AS k (scope, hash)
           JOIN line l ON l.scope = k.scope AND l.group_hash = k.hash
          ORDER BY l.id FOR NO KEY UPDATE OF l
@@ -85,6 +90,7 @@ async def lock_by_key(tx: Tx, keys: Sequence[LineKey]) -> tuple[dict[LineKey, Li
 def _state(row: Row) -> LineState:
     return LineState(
         line_id=row["id"],
+        limit=row["max_concurrent"],
         active=row["active"],
         waiting=row["waiting"],
         next_seq=row["next_seq"],
@@ -115,15 +121,20 @@ class Joined:
 
 
 async def save_joined(tx: Tx, lines: Sequence[Joined]) -> None:
-    """Write back what joining changed, and take one number of the log for each who joined; the rows are locked."""
+    """Write back what joining changed, and take one number of the log for each who joined; the rows are locked.
+
+    Which policy governs a line is read under its lock: the one read before may have been replaced meanwhile.
+    """
     await tx.execute(
         """
         UPDATE line l
            SET waiting = n.waiting, total_enqueued = l.total_enqueued + n.joined, next_n = l.next_n + n.joined,
                next_seq = n.next_seq, recent = n.recent, day = n.day, day_count = n.day_count,
-               policy_id = n.policy_id, last_updated = now()
+               policy_id = COALESCE((SELECT p.id FROM policy p
+                                      WHERE p.scope = l.scope AND p.enabled AND p.parameters = n.parameters
+                                      ORDER BY p.priority DESC, p.id LIMIT 1), n.policy_id), last_updated = now()
           FROM jsonb_to_recordset($1) AS n (line_id bigint, waiting int, next_seq bigint, recent timestamptz[],
-                                            day date, day_count int, policy_id bigint, joined int)
+                                            day date, day_count int, policy_id bigint, parameters text[], joined int)
          WHERE l.id = n.line_id
         """,
         [
@@ -135,6 +146,7 @@ async def save_joined(tx: Tx, lines: Sequence[Joined]) -> None:
                 "day": item.line.day.isoformat() if item.line.day else None,
                 "day_count": item.line.day_count,
                 "policy_id": item.policy.policy_id,
+                "parameters": item.policy.parameters,
                 "joined": item.count,
             }
             for item in lines
@@ -294,3 +306,29 @@ async def delete_idle(tx: Tx, *, seconds: float, limit: int) -> int:
         limit,
     )
     return removed
+
+
+# Above this many generations nobody looks for a slot to inherit; the queue timeout is the net.
+ANCESTORS_MAX = 20
+
+
+async def find_held_by_ancestors(tx: Tx, parents: Sequence[int]) -> dict[tuple[int, LineKey], int]:
+    """The lines of which a parent, or an ancestor of it, holds a slot, and who it is: the nearest."""
+    rows = await tx.fetch(
+        """
+        WITH RECURSIVE chain AS (
+            SELECT x.id AS asked, x.id, x.parent, 1 AS depth FROM execution x WHERE x.id = ANY($1)
+            UNION ALL
+            SELECT c.asked, x.id, x.parent, c.depth + 1
+              FROM chain c JOIN execution x ON x.id = c.parent WHERE c.depth < $2
+        )
+        SELECT c.asked, c.id AS holder, l.scope, l.group_key
+          FROM chain c
+          JOIN line_entry e ON e.execution_id = c.id AND e.state = 'active'
+          JOIN line l ON l.id = e.line_id
+         ORDER BY c.depth DESC
+        """,
+        parents,
+        ANCESTORS_MAX,
+    )
+    return {(row["asked"], LineKey(scope=row["scope"], group=row["group_key"])): row["holder"] for row in rows}

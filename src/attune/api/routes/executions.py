@@ -88,6 +88,7 @@ def _accepted_view(accepted: Acceptance, new: NewExecution) -> ExecutionView:
         ended_at=row.created if row.error else None,
         parent=None,
         enforcement=None,
+        inherits_slot_of=None,
     )
 
 

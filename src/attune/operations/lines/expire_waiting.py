@@ -8,14 +8,23 @@ from attune.storage.tx import Tx
 ACTOR = "queue timeout sweep"
 # One pass takes at most this many; the next pass takes the rest.
 EXPIRED_MAX = 500
+# More than of the others, so that a long line that is paused is soon out of their way.
+PUT_OFF_MAX = 5000
 
 
 async def expire_waiting(tx: Tx, *, default_seconds: float) -> int:
-    """Fail who waited too long and still waits; returns how many."""
-    overdue = await line_sweeps.list_overdue(tx, default_seconds=default_seconds, limit=EXPIRED_MAX)
-    if not overdue:
+    """Fail who waited too long and still waits; returns how many.
+
+    In a paused line nobody's time runs, and when it is resumed everybody's begins anew.
+    """
+    found = await line_sweeps.list_overdue(tx, default_seconds=default_seconds, held=False, limit=EXPIRED_MAX)
+    held = await line_sweeps.list_overdue(tx, default_seconds=default_seconds, held=True, limit=PUT_OFF_MAX)
+    if not found and not held:
         return 0
-    await line_controls.lock_many(tx, sorted({entry.line_id for entry in overdue}))
+    lines = await line_controls.lock_many(tx, sorted({entry.line_id for entry in [*found, *held]}))
+    if held:
+        await line_sweeps.put_off_timeouts(tx, [entry.execution_id for entry in held])
+    overdue = [entry for entry in found if entry.line_id in lines and not lines[entry.line_id].paused]
     locked = await executions.lock_many(tx, sorted(entry.execution_id for entry in overdue))
     changes = [
         Change(

@@ -5,11 +5,10 @@ So the order of a line is the order in which requests were committed, and a full
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from attune.domain.errors import Unavailable
-from attune.domain.json_values import Json
-from attune.domain.lines import LineKey, LinePolicy, LineState, line_key
+from attune.domain.lines import LineKey, LinePolicy, LineState
 from attune.storage import lines
 from attune.storage.lines import Joined
 from attune.storage.tx import Tx
@@ -42,6 +41,8 @@ class LockedLines:
 
 async def lock_lines(tx: Tx, wanted: Mapping[LineKey, LinePolicy]) -> LockedLines:
     """Make the lines that are missing and lock all of them."""
+    if not wanted:
+        return LockedLines(policies={}, states={}, now=datetime.min.replace(tzinfo=UTC))
     for _ in range(LOCK_TRIES_MAX):
         await lines.insert_missing(tx, wanted)
         states, now = await lines.lock_by_key(tx, list(wanted))
@@ -49,11 +50,3 @@ async def lock_lines(tx: Tx, wanted: Mapping[LineKey, LinePolicy]) -> LockedLine
             return LockedLines(policies=wanted, states=states, now=now)
     msg = "the lines of this batch are removed as fast as they are made"
     raise Unavailable(msg)
-
-
-def find_line(
-    policies: Mapping[int, LinePolicy], action_id: int, parameters: Mapping[str, Json]
-) -> tuple[LineKey, LinePolicy] | None:
-    """The line of an execution, if its action is governed by a policy."""
-    policy = policies.get(action_id)
-    return (line_key(policy, parameters), policy) if policy else None

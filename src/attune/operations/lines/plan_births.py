@@ -3,21 +3,23 @@
 from collections.abc import Sequence
 
 from attune.domain.execution import Failure, Status
-from attune.domain.lines import Joining, LineKey, LinePolicy, LineState, Verdict, decide_joining
+from attune.domain.lines import Joining, LinePolicy, LineState, Verdict, decide_joining
+from attune.operations.lines.find_lines import Belonging
 from attune.operations.lines.join_lines import LockedLines, QueueFull
 from attune.storage.executions import Birth, NewExecution
 
 
 def plan_births(
-    locked: LockedLines, keys: Sequence[LineKey | None], new: Sequence[NewExecution]
+    locked: LockedLines, places: Sequence[Belonging], new: Sequence[NewExecution]
 ) -> list[Birth] | QueueFull:
     """How the executions of one request begin; if one finds its line full, none of them does."""
     states, counts = dict(locked.states), dict(locked.counts)
     births = []
-    for key, item in zip(keys, new, strict=True):
-        if key is None:
-            births.append(Birth(new=item))
+    for place, item in zip(places, new, strict=True):
+        if place.line is None:
+            births.append(Birth(new=item, inherits=place.inherits))
             continue
+        key = place.line[0]
         joining = decide_joining(states[key], locked.policies[key], now=locked.now)
         if joining.verdict is Verdict.FULL:
             return QueueFull(joining.reason)

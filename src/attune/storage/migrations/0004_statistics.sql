@@ -35,7 +35,7 @@ SELECT scope,
        sum(total_completed)::bigint AS total_completed,
        sum(total_removed)::bigint AS total_removed,
        max(last_updated) AS last_updated
-  FROM (SELECT id, scope, waiting, active, COALESCE(adaptive_limit, max_concurrent) AS max_concurrent,
+  FROM (SELECT id, scope, waiting, active, max_concurrent,
                -- What `oldest_waiting` does, without the price of calling it for each of ten thousand lines.
                CASE WHEN waiting > 0 THEN (
                    WITH RECURSIVE head AS (

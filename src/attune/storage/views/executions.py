@@ -42,6 +42,8 @@ class ExecutionView:
     ended_at: datetime | None
     parent: int | None
     enforcement: int | None
+    # It waited in no line, because this ancestor holds a slot there.
+    inherits_slot_of: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,8 @@ async def list_by_id(tx: Tx, ids: Sequence[int]) -> list[ExecutionView]:
     rows = await tx.fetch(
         """
         SELECT id, action_ref, status, attempt, tries, parameters, result, error, worker, executor, line_id, line_seq,
-               trace_tag, created, queued_at, scheduled_at, started_at, ended_at, parent, enforcement
+               trace_tag, created, queued_at, scheduled_at, started_at, ended_at, parent,
+               inherits AS inherits_slot_of, enforcement
           FROM execution WHERE id = ANY($1)
         """,
         ids,

@@ -56,7 +56,7 @@ async def read_totals(tx: Tx, scopes: Sequence[str], *, default_length_max: int)
             SELECT COALESCE(bool_or(l.paused), false) AS paused,
                    COALESCE(max(l.waiting::float8 / GREATEST(1, COALESCE(p.max_queue_length, $2))), 0) AS fullness,
                    count(*) FILTER (WHERE NOT l.paused AND (l.wake_at IS NULL OR l.wake_at <= now())
-                       AND l.active < COALESCE(l.adaptive_limit, l.max_concurrent, l.active + 1)
+                       AND l.active < COALESCE(l.max_concurrent, l.active + 1)
                        AND l.waiting > 0 AND oldest_waiting(l.id) < now() - make_interval(secs => $3)) AS stuck_lines
               FROM line l LEFT JOIN policy p ON p.id = l.policy_id
              WHERE l.scope = ANY($1)

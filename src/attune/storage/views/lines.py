@@ -24,6 +24,10 @@ class LineView:
     total_enqueued: int
     total_completed: int
     policy: str | None
+    # Why the limit is what it is; None: it never changed.
+    limit_reason: str | None
+    # The bounds between which the limit moves by itself: `min` and `max`.
+    adaptive: Json
     paused_by: str | None
     oldest_enqueued_at: datetime | None
     # Nobody is admitted, because no living worker could run the first.
@@ -45,6 +49,8 @@ class Admission:
     limit_in_force: int | None
     active: int | None
     at: datetime
+    # Of a limit: why it changed. Of a pause: who.
+    reason: str | None
 
 
 async def list_scopes(tx: Tx, action_ref: str) -> list[str]:
@@ -54,7 +60,7 @@ async def list_scopes(tx: Tx, action_ref: str) -> list[str]:
         SELECT 'action:' || a.id FROM action a WHERE a.ref = $1
         UNION
         (SELECT p.scope FROM action a
-           JOIN policy p ON p.enabled AND p.scope IN ('action:' || a.id, 'pack:' || a.pack, 'global')
+           JOIN policy p ON p.enabled AND p.scope = ANY (governing_scopes(a.id, a.pack, a.runner))
           WHERE a.ref = $1
           ORDER BY array_position(ARRAY['action', 'pack', 'global'], split_part(p.scope, ':', 1)) LIMIT 1)
         """,
@@ -79,8 +85,9 @@ async def list_by_id(tx: Tx, ids: Sequence[int]) -> list[LineView]:
     rows = await tx.fetch(
         """
         SELECT l.id, COALESCE('action:' || a.ref, 'pack:' || k.ref, l.scope) AS scope, l.group_key::jsonb AS "group",
-               COALESCE(l.adaptive_limit, l.max_concurrent) AS "limit", l.active, l.waiting, l.paused,
-               l.total_enqueued, l.total_completed, p.ref AS policy, l.paused_by,
+               l.max_concurrent AS "limit", l.limit_reason,
+               CASE WHEN l.adapted_n IS NOT NULL THEN p.adaptive - 'target' END AS adaptive, l.active, l.waiting,
+               l.paused, l.total_enqueued, l.total_completed, p.ref AS policy, l.paused_by,
                CASE WHEN l.waiting > 0 THEN oldest_waiting(l.id) END AS oldest_enqueued_at, l.held,
                CASE WHEN l.wake_at > now() THEN l.wake_at END AS wake_at, l.last_updated
           FROM line l
@@ -104,7 +111,7 @@ async def list_admissions(tx: Tx, line_id: int, *, after: int, limit: int) -> li
     """What happened to a line after the given `n`, in order."""
     rows = await tx.fetch(
         """
-        SELECT n, op, execution_id, seq, priority, limit_in_force, active, at
+        SELECT n, op, execution_id, seq, priority, limit_in_force, active, reason, at
           FROM admission_log WHERE line_id = $1 AND n > $2 ORDER BY n LIMIT $3
         """,
         line_id,

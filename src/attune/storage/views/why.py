@@ -34,6 +34,7 @@ async def find_facts(tx: Tx, execution_id: int) -> Facts | None:
         reason=row["reason"],
         not_before=row["not_before"],
         pinned=row["pinned"],
+        inherits_slot_of=row["inherits"],
         scheduled_at=row["scheduled_at"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
@@ -53,7 +54,7 @@ async def _find_execution(tx: Tx, execution_id: int) -> Row | None:
     return await tx.fetch_row(
         """
         SELECT now() AS now, e.status, e.runner, e.attempt, e.tries, e.max_attempts, e.error ->> 'code' AS error_code,
-               e.error ->> 'message' AS error_message, e.change_reason AS reason, e.not_before, e.pinned,
+               e.error ->> 'message' AS error_message, e.change_reason AS reason, e.not_before, e.pinned, e.inherits,
                e.scheduled_at, e.started_at, e.ended_at, w.id AS worker_id, w.name AS worker_name,
                CASE WHEN w.status = 'active' AND w.last_heartbeat < now() - make_interval(
                          secs => $2 * w.heartbeat_interval) THEN 'unresponsive' ELSE w.status END AS worker_status
@@ -83,7 +84,7 @@ async def _find_line(tx: Tx, execution_id: int) -> Row | None:
                    UNION ALL
                    (SELECT 1 FROM line_entry b WHERE b.line_id = l.id AND b.state = 'waiting'
                        AND b.priority = e.priority AND b.seq < e.seq LIMIT $2)) ahead)::int AS position,
-               l.waiting, COALESCE(l.adaptive_limit, l.max_concurrent) AS "limit", l.active, l.paused, l.paused_by,
+               l.waiting, l.max_concurrent AS "limit", l.limit_reason, l.active, l.paused, l.paused_by,
                (SELECT max(g.at) FROM logged g WHERE g.op = 'pause' AND l.paused) AS paused_at,
                CASE WHEN l.wake_at > now() THEN l.wake_at END AS rate_limited_until,
                COALESCE((SELECT count(*) FILTER (WHERE g.op = 'release')
