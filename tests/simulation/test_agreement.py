@@ -223,6 +223,8 @@ async def change_outside(database: Database, scene: Scene, model: Model, random:
         await tx.execute(
             "UPDATE line SET recent = ARRAY(SELECT at - $1::interval FROM unnest(recent) at)", timedelta(hours=hours)
         )
+        # The log keeps its times; what it says of before is not to be judged by the rate.
+        await tx.execute("UPDATE policy SET updated = clock_timestamp()")
 
 
 def test_the_groups_of_lines_are_spelled_as_the_policy_does() -> None:

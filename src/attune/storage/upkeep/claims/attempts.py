@@ -109,6 +109,7 @@ ATTEMPTS: Sequence[Invariant] = (
     Invariant(
         name="history_agrees",
         claim="The last move recorded for a live execution led to where it stands.",
+        reads=Reads.HISTORY,
         statement="""
             WITH suspects AS MATERIALIZED (
                 -- A move is recorded within the transaction that makes it, so one day's partition has it.
@@ -118,7 +119,8 @@ ATTEMPTS: Sequence[Invariant] = (
                                       WHERE h.execution_id = e.id AND h.at >= e.updated
                                         AND h.at < e.updated + interval '1 hour'
                                       ORDER BY h.id DESC LIMIT 1) h ON true
-                 WHERE e.ended_at IS NULL
+                 -- Who was queued before was compared before, and has an entry as long as it is.
+                 WHERE e.ended_at IS NULL AND (e.status <> 'queued' OR e.updated >= $1)
                    AND (h.to_status IS DISTINCT FROM e.status OR h.attempt IS DISTINCT FROM e.attempt)
             )
             SELECT e.id AS execution_id, e.status, e.attempt, h.to_status, h.attempt AS recorded_attempt
