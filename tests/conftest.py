@@ -5,4 +5,5 @@ pytest_plugins = [
     "tests.plugins.waiting_tasks",
     "tests.plugins.rabbitmq",
     "tests.plugins.database",
+    "tests.plugins.rounds",
 ]

@@ -191,6 +191,13 @@ def limits_of(settings: Settings) -> Limits:
 
 async def _run_executor(wiring: Wiring, tasks: Tasks) -> None:
     settings = wiring.settings
+    rabbitmq = settings.message_queue.rabbitmq
+    if not rabbitmq.dead_letter.enabled:
+        structlog.get_logger().warning(
+            "dead_letters.off",
+            consequence="what no worker takes is noticed by the scheduled timeout only",
+            cure="set message_queue.rabbitmq.dead_letter.enabled to true",
+        )
     executor = Executor(
         name=wiring.name,
         instance=clock.new_uuid(),
@@ -204,11 +211,13 @@ async def _run_executor(wiring: Wiring, tasks: Tasks) -> None:
             scheduled_timeout=settings.executor.scheduled_timeout,
             timeout_check_interval=settings.executor.timeout_check_interval,
             placements_max=settings.executor.placements_max,
-            dead_letter_hours=settings.retention.dead_letter_hours,
             history_days=settings.retention.history_days,
+            dead_letter_seconds=rabbitmq.dead_letter.ttl_ms / 1000,
+            pinned_ttl_seconds=None if rabbitmq.dead_letter.enabled else rabbitmq.worker_queue_ttl_ms / 1000,
             idempotency_hours=settings.retention.idempotency_hours,
             queue_timeout_seconds=settings.executor.queue.queue_timeout_seconds,
             line_history_days=settings.retention.line_history_days if settings.executor.queue.enable_metrics else None,
+            health_check_interval=settings.executor.health_check_interval,
         ),
         metrics=wiring.metrics,
     )
@@ -267,6 +276,7 @@ async def _run_api(wiring: Wiring, tasks: Tasks) -> None:
             accept_below=settings.outbox.accept_below,
             max_queue_length=settings.executor.queue.max_queue_length,
             line_metrics=settings.executor.queue.enable_metrics,
+            no_worker_grace_seconds=settings.executor.no_worker_grace_seconds,
         ),
         checks=platform_checks(wiring.database, wiring.transport),
     )

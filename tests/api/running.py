@@ -29,6 +29,8 @@ from attune.storage.database import Database
 PASSWORD = "correct horse battery staple"
 TESTER = Actor(name="test")
 START_SECONDS_MAX = 10.0
+# Most tests of the API ask for executions without any worker to run them.
+PATIENT = ApiLimits(no_worker_grace_seconds=3600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ async def serving(
         metrics=build_metrics(version="0", service="api"),
         version="0",
         pack_store=store,
-        limits=limits or ApiLimits(),
+        limits=limits or PATIENT,
         checks=checks or {},
     )
     port, stop = free_port(), asyncio.Event()

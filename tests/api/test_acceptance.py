@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from attune.api.acceptance import Door
+from attune.api.parts import ApiLimits
 from attune.domain.errors import Unavailable
 from attune.operations.acceptance import Acceptance, Submission
 from attune.operations.prepare_executions import Request, prepare_executions
+from attune.storage.births import NewExecution
 from attune.storage.database import Database
-from attune.storage.executions import NewExecution
 from tests.api.running import TESTER, install_demo
 
 
@@ -34,7 +35,7 @@ async def accepted_count(database: Database) -> int:
 async def test_what_only_the_database_refuses_fails_alone(database: Database) -> None:
     new = await prepared(database)
     bad = replace(new, trace_tag="half \ud800 a pair")
-    door = Door(database, batch_max=500, max_queue_length=10_000)
+    door = Door(database, ApiLimits(batch_max=500))
     submissions = [Submission(prepared=(item,), by=TESTER) for item in [*[new] * 10, bad, *[new] * 10]]
     outcomes = await asyncio.gather(*(door.accept(each) for each in submissions), return_exceptions=True)
     assert [isinstance(outcome, Acceptance) for outcome in outcomes] == [True] * 10 + [False] + [True] * 10
@@ -56,7 +57,7 @@ async def test_a_commit_whose_outcome_is_unknown_is_never_repeated_by_us(databas
             FOR EACH ROW EXECUTE FUNCTION cut()
             """
         )
-    door = Door(database, batch_max=500, max_queue_length=10_000)
+    door = Door(database, ApiLimits(batch_max=500))
     outcomes = await asyncio.gather(
         *(door.accept(Submission(prepared=(new,), by=TESTER)) for _ in range(5)), return_exceptions=True
     )
@@ -68,7 +69,7 @@ async def test_a_commit_whose_outcome_is_unknown_is_never_repeated_by_us(databas
 
 async def test_a_client_that_goes_away_does_not_take_its_neighbours_along(database: Database) -> None:
     new = await prepared(database)
-    door = Door(database, batch_max=500, max_queue_length=10_000)
+    door = Door(database, ApiLimits(batch_max=500))
     asked = [asyncio.create_task(door.accept(Submission(prepared=(new,), by=TESTER))) for _ in range(10)]
     await asyncio.sleep(0)
     asked[3].cancel()
@@ -78,7 +79,7 @@ async def test_a_client_that_goes_away_does_not_take_its_neighbours_along(databa
 
 async def test_a_closed_door_finishes_what_it_took(database: Database) -> None:
     new = await prepared(database)
-    door = Door(database, batch_max=2, max_queue_length=10_000)
+    door = Door(database, ApiLimits(batch_max=2))
     asked = [asyncio.create_task(door.accept(Submission(prepared=(new,), by=TESTER))) for _ in range(6)]
     await asyncio.sleep(0)
     await door.close()
@@ -88,7 +89,7 @@ async def test_a_closed_door_finishes_what_it_took(database: Database) -> None:
 
 async def test_ids_ascend_in_the_order_of_asking(database: Database) -> None:
     new = await prepared(database)
-    door = Door(database, batch_max=7, max_queue_length=10_000)
+    door = Door(database, ApiLimits(batch_max=7))
     outcomes = await asyncio.gather(*(door.accept(Submission(prepared=(new,), by=TESTER)) for _ in range(30)))
     ids = [outcome.ids[0] for outcome in outcomes]
     assert ids == sorted(ids)
@@ -97,7 +98,7 @@ async def test_ids_ascend_in_the_order_of_asking(database: Database) -> None:
 @pytest.mark.parametrize("batch_max", [1, 500])
 async def test_one_by_one_and_together_accept_the_same(database: Database, batch_max: int) -> None:
     new = await prepared(database)
-    door = Door(database, batch_max=batch_max, max_queue_length=10_000)
+    door = Door(database, ApiLimits(batch_max=batch_max))
     await asyncio.gather(*(door.accept(Submission(prepared=(new,), by=TESTER)) for _ in range(12)))
     async with database.reading() as tx:
         items = await tx.fetch_value("SELECT sum(jsonb_array_length(items)) FROM outbox")

@@ -16,12 +16,16 @@ from attune.api.auth import FREE_ATTEMPTS, LOGINS_MAX, LoginThrottle
 from attune.api.endpoint import AnyEndpoint, Public
 from attune.api.errors import Throttled
 from attune.api.parts import ApiParts
+from attune.domain.messages import Message
 from attune.domain.permission import parse_permission
 from attune.operations.access.bootstrap_admin import bootstrap_admin
 from attune.operations.access.verify_key import WrongKey, verify_key
+from attune.runtime.clock import utc_now
 from attune.runtime.metrics import build_metrics
+from attune.storage import dead_letters
 from attune.storage.database import Database
 from tests.api.running import PASSWORD, TESTER, Api, client
+from tests.witness.arrange import make_worker
 
 ENDPOINTS = all_endpoints(version="0")
 MUTATING = [each for each in ENDPOINTS if each.mutates and not isinstance(each.permission, Public)]
@@ -47,12 +51,36 @@ SAMPLES: dict[str, Any] = {
     "resume_line": None,
     "clear_line": None,
     "clear_all_lines": None,
+    "replay_dead_letter": None,
+    "drop_dead_letter": None,
+    "replay_dead_letters": None,
+    "drop_dead_letters": None,
+    "release_action": None,
+    "cordon_worker": None,
+    "uncordon_worker": None,
+    "drain_worker": None,
 }
 
 
 def path_of(endpoint: AnyEndpoint, ids: Mapping[str, object]) -> str:
-    some = {"execution_id": 1, "token_id": 1, "worker_id": 1, "line_id": 1, "ref": "x", "name": "x"}
+    numbers = dict.fromkeys(("execution_id", "token_id", "worker_id", "line_id", "dead_letter_id"), 1)
+    some = {**numbers, "ref": "x", "name": "x"}
     return endpoint.path.format(**{**some, **ids})
+
+
+async def park_message(database: Database) -> int:
+    moment = utc_now()
+    message = Message(
+        id=1,
+        topic="pool.changed",
+        type="pool.changed",
+        items=((7, 0),),
+        deliveries=5,
+        created=moment,
+        not_before=moment,
+    )
+    async with database.transaction() as tx:
+        return await dead_letters.insert(tx, message, reason="invalid", error="bug")
 
 
 async def test_nobody_gets_in_without_a_token(api: Api) -> None:
@@ -88,6 +116,14 @@ async def test_every_change_leaves_one_line_in_the_audit_log(api: Api, endpoint:
     if endpoint.name == "resume_line":
         await api.admin.post(f"/api/v1/lines/{line}/pause")
     ids = {"execution_id": execution["id"], "token_id": token["id"], "ref": "demo.limit", "line_id": line}
+    if endpoint.name == "release_action":
+        ids["ref"] = "demo.anything"
+        async with api.database.transaction() as tx:
+            await tx.execute("UPDATE action SET quarantined_at = now() WHERE ref = 'demo.anything'")
+    ids["dead_letter_id"] = await park_message(api.database)
+    ids["worker_id"] = (await make_worker(api.database)).worker_id
+    if endpoint.name == "uncordon_worker":
+        await api.admin.post(f"/api/v1/workers/{ids['worker_id']}/cordon")
     path = path_of(endpoint, ids)
     before = (await api.admin.get("/api/v1/audit")).json()["items"]
     answer = await api.admin.request(

@@ -263,7 +263,9 @@ async def test_logs_are_read_by_stream_and_page(api: Api) -> None:
 async def test_a_full_outbox_refuses_until_it_has_drained(database: Database, tmp_path: Path) -> None:
     await install_demo(database)
     body = {"action_ref": "demo.anything"}
-    async with serving(database, tmp_path, limits=ApiLimits(refuse_above=2, accept_below=1)) as api:
+    async with serving(
+        database, tmp_path, limits=ApiLimits(refuse_above=2, accept_below=1, no_worker_grace_seconds=60)
+    ) as api:
         statuses: list[int] = []
         while 503 not in statuses:
             answer = await api.admin.post("/api/v1/executions", json=body)

@@ -15,12 +15,13 @@ import psutil
 import pytest
 
 from attune.cli.exits import CommandFailed, Exit
+from attune.cli.platform.autoscale import CALM_SECONDS, Calm
 from attune.cli.platform.control import LINE_BYTES_MAX, ControlServer, NotRunning, Request, ask, socket_path
 from attune.cli.platform.instance import only_instance, owner
 from attune.cli.platform.logfiles import OLDER_FILES_MAX, follow, rotate, tail
 from attune.cli.platform.ports import require_free
 from attune.cli.platform.processes import SUPERVISOR_VARIABLE, end, find_marked, marked_environment
-from attune.cli.platform.services import read_counts
+from attune.cli.platform.services import Count, read_counts
 from attune.runtime.home import Home, HomeUnusable, ensure_secret, keep_secret, prepare_home, read_secret
 from tests.cli.commands import wait_for
 
@@ -240,11 +241,43 @@ def test_a_free_port_is_fine() -> None:
     require_free("127.0.0.1", port)
 
 
-@pytest.mark.parametrize("text", ["bogus=1", "worker", "worker=", "worker=x", "worker=-1", "worker=1000", "api=2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bogus=1",
+        "worker",
+        "worker=",
+        "worker=x",
+        "worker=-1",
+        "worker=1000",
+        "api=2",
+        "worker=4..1",
+        "worker=1..",
+        "worker=1..1000",
+        "executor=1..4",
+    ],
+)
 def test_a_count_that_makes_no_sense_is_a_usage_error(text: str) -> None:
     with pytest.raises(CommandFailed) as caught:
         read_counts((text,))
     assert caught.value.exit_code is Exit.USAGE
+
+
+def test_a_range_is_read_for_workers() -> None:
+    counts = read_counts(("worker=1..4", "executor=2"))
+    assert counts == {"worker": Count(low=1, high=4), "executor": Count(low=2, high=2)}
+    assert [counts["worker"].clamp(number) for number in (0, 2, 9)] == [1, 2, 4]
+
+
+def test_workers_are_added_at_once_and_taken_away_after_a_calm() -> None:
+    calm = Calm()
+    assert calm.choose(4, present=1, now=0) == 4
+    assert calm.choose(1, present=4, now=1) == 4
+    assert calm.choose(2, present=4, now=2) == 4
+    assert calm.choose(1, present=4, now=1 + CALM_SECONDS) == 2, "the most that was wanted meanwhile"
+    assert calm.choose(1, present=2, now=40) == 2
+    assert calm.choose(3, present=2, now=41) == 3, "a new need ends the calm"
+    assert calm.choose(1, present=3, now=42) == 3
 
 
 # Marks

@@ -123,3 +123,9 @@ def test_equal_requirements_share_a_pool_and_different_ones_do_not() -> None:
     assert same.pool == reordered.pool
     assert same.pool != other.pool
     assert -(2**63) <= same.pool < 2**63
+
+
+def test_an_avoided_worker_gets_only_what_finds_no_room_elsewhere() -> None:
+    workers = [candidate(1, capacity=2, avoided=True), candidate(2, capacity=2, load=1)]
+    chosen = choose_workers(waiting(3), workers, SHELL, draw=half)
+    assert [chosen[number].worker_id for number in (1, 2, 3)] == [2, 1, 1]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from attune.domain.execution import Status
-from attune.domain.why import REASONS, Facts, Holder, LineFacts, PoolFacts, WorkerFacts, explain
+from attune.domain.why import REASONS, Facts, Holder, LineFacts, PoolFacts, QuarantineFacts, WorkerFacts, explain
 
 NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
 POOL = PoolFacts(runner="shell", labels={}, isolation=None, with_runtime=2, capable=2, capacity=8, load=8)
@@ -139,6 +139,22 @@ TOLD: list[tuple[str, Facts, str]] = [
         "no_worker",
         facts(Status.SCHEDULING, pool=replace(POOL, capable=0, labels={"zone": "b"}, isolation="user")),
         "no live worker with runtime shell has label zone=b and isolation user",
+    ),
+    (
+        "workers_out",
+        facts(Status.SCHEDULING, pool=replace(POOL, capable=0, living=1)),
+        "the only worker that could run it is cordoned, drained or silent",
+    ),
+    (
+        "quarantined",
+        facts(
+            Status.SCHEDULING,
+            quarantine=QuarantineFacts(action_ref="demo.crash", since=ago(60), workers_lost=3),
+        ),
+        (
+            "action demo.crash is quarantined since 11:59:00 UTC (60 s): 3 workers in a row were lost while they"
+            " ran it; `attune action release demo.crash` lets it go on"
+        ),
     ),
     (
         "rate_limited",

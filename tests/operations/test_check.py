@@ -215,7 +215,7 @@ async def test_the_last_rows_of_a_removed_line_are_verified(sound: Database) -> 
 async def test_balances_stay_right_when_old_days_are_dropped(sound: Database) -> None:
     await make_yesterday(sound, days=9)
     async with sound.transaction() as tx:
-        await keep_house(tx, dead_letter_hours=24, idempotency_hours=24, history_days=8)
+        await keep_house(tx, dead_letter_seconds=86_400, idempotency_hours=24, history_days=8)
     async with sound.reading() as tx:
         assert await tx.fetch_value("SELECT min(n) FROM admission_log") == 8
 

@@ -64,7 +64,7 @@ async def request_for_hosts(database: Database, hosts: range) -> None:
         ]
         async with database.transaction() as tx:
             prepared = await prepare_executions(tx, wanted, identity=None, requested_by="test")
-            (answer,) = await request_executions(tx, [prepared], max_queue_length=10)
+            (answer,) = await request_executions(tx, [prepared], max_queue_length=10, no_worker_grace_seconds=60)
             assert not isinstance(answer, QueueFull)
 
 

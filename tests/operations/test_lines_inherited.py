@@ -31,7 +31,9 @@ async def call(database: Database, ref: str, parent: int, *, not_before: datetim
     wanted = replace(Request(action_ref=ref, parameters={}, parent=parent), not_before=not_before)
     async with database.transaction() as tx:
         prepared = await prepare_executions(tx, [wanted], identity=None, requested_by="workflow test")
-        (answer,) = await request_executions(tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH)
+        (answer,) = await request_executions(
+            tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH, no_worker_grace_seconds=60
+        )
     assert not isinstance(answer, QueueFull)
     return answer[0].execution_id
 

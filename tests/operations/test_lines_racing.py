@@ -10,8 +10,8 @@ from attune.operations.lines.join_lines import QueueFull
 from attune.operations.prepare_executions import Request, prepare_executions
 from attune.operations.release_executions import release_executions
 from attune.operations.request_executions import request_executions
-from attune.storage import line_controls
 from attune.storage.database import Database
+from attune.storage.line_upkeep import controls
 from attune.storage.tx import Tx
 from tests.witness.arrange import MAX_QUEUE_LENGTH, always_half, make_action, make_worker, place, request, statuses
 from tests.witness.lines import admit, end, make_policy
@@ -28,7 +28,7 @@ async def be_patient(tx: Tx) -> int:
 async def ask(tx: Tx) -> int:
     wanted = [Request(action_ref="demo.work", parameters={})]
     prepared = await prepare_executions(tx, wanted, identity=None, requested_by="test")
-    (answer,) = await request_executions(tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH)
+    (answer,) = await request_executions(tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH, no_worker_grace_seconds=60)
     assert not isinstance(answer, QueueFull)
     return answer[0].execution_id
 
@@ -56,7 +56,7 @@ async def test_a_request_that_read_a_policy_before_it_was_replaced_does_not_brin
 
     async with database.transaction() as tx:
         await be_patient(tx)
-        await line_controls.lock_many(tx, await tx.fetch_column("SELECT id FROM line"))
+        await controls.lock_many(tx, await tx.fetch_column("SELECT id FROM line"))
         late = asyncio.create_task(ask_late())
         await wait_until_blocked(database, known)
         async with database.transaction() as replacing:

@@ -8,9 +8,9 @@ from attune.operations.lines import clear_line as clearing
 from attune.operations.lines.clear_line import clear_all_lines, clear_line
 from attune.operations.lines.pause_line import pause_line
 from attune.operations.lines.resume_line import resume_line
-from attune.storage import line_controls
 from attune.storage.database import Database
-from attune.storage.line_controls import Place
+from attune.storage.line_upkeep import controls
+from attune.storage.line_upkeep.controls import Place
 from tests.witness.arrange import make_action, statuses
 from tests.witness.arrange_lines import join, make_line
 
@@ -115,12 +115,12 @@ async def test_who_joined_after_the_clear_was_asked_for_is_not_looked_at(databas
     await make_action(database)
     line = await make_line(database, waiting=2)
     async with database.transaction() as tx:
-        last_seq = (await line_controls.lock_many(tx, [line.line_id]))[line.line_id].next_seq - 1
+        last_seq = (await controls.lock_many(tx, [line.line_id]))[line.line_id].next_seq - 1
     await join(database, line.line_id, count=2)
     await join(database, line.line_id, count=2, priority=5)
 
     async with database.reading() as tx:
-        found = await line_controls.list_waiting(tx, line.line_id, after=Place(), seq_max=last_seq, limit=10)
+        found = await controls.list_waiting(tx, line.line_id, after=Place(), seq_max=last_seq, limit=10)
 
     assert [entry.execution_id for entry in found] == list(line.waiting)
 

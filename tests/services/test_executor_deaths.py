@@ -65,7 +65,8 @@ async def test_executors_that_die_at_every_step_leave_nothing_stuck(
     await make_action(database)
     await make_policy(database, concurrency={"limit": 1})
     points = CONSUMING + (PUBLISHING if "ATTUNE__MESSAGE_QUEUE__URL" in environment else ())
-    async with service("worker", environment):
+    # A worker that handles one by one leaves it to executors to let the next in line go.
+    async with service("worker", {**environment, "ATTUNE__EXECUTOR__BATCH_MAX": "1"}):
         await until(lambda: worker_is_there(database), seconds=DIE_SECONDS)
         ids = await request(database, count=COUNT)
         for point in points:

@@ -23,7 +23,7 @@ from attune.operations.start_executions import Started, start_executions
 from attune.storage.assignments import Held
 from attune.storage.tx import Tx
 from tests.simulation.model import Model
-from tests.witness.arrange import MAX_QUEUE_LENGTH, TestWorker, always_half
+from tests.witness.arrange import GRACE_SECONDS, MAX_QUEUE_LENGTH, TestWorker, always_half
 from tests.witness.lines import SUCCESS
 
 ACTOR = "executor test"
@@ -74,7 +74,9 @@ class Ask(Deed):
             for group, priority in self.items
         ]
         prepared = await prepare_executions(tx, wanted, identity=None, requested_by="test")
-        (answer,) = await request_executions(tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH)
+        (answer,) = await request_executions(
+            tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH, no_worker_grace_seconds=GRACE_SECONDS
+        )
         assert not isinstance(answer, QueueFull)
         return [row.execution_id for row in answer]
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from attune.operations.prepare_executions import Request, prepare_executions
-from attune.storage import executions
+from attune.storage.births import Birth, insert_many
 from attune.storage.database import Database
-from attune.storage.executions import Birth
 from attune.storage.migrate import migrations
 from attune.storage.tx import Tx
 from tests.simulation.deeds import Ask, Scene
@@ -60,7 +59,7 @@ class AskJoinedLater(Ask):
             for group, priority in self.items
         ]
         prepared = await prepare_executions(tx, wanted, identity=None, requested_by="test")
-        return [row.execution_id for row in await executions.insert_many(tx, [Birth(new=item) for item in prepared])]
+        return [row.execution_id for row in await insert_many(tx, [Birth(new=item) for item in prepared])]
 
 
 def read_functions() -> str:

@@ -16,9 +16,10 @@ from attune.domain.definitions import Adaptive, AdaptiveTarget
 from attune.domain.execution import TERMINAL, Change, Failure, Status
 from attune.operations.change_executions import change_executions
 from attune.operations.place_newcomers import place_newcomers
-from attune.storage import executions, line_sweeps, lines
+from attune.storage import executions, lines
 from attune.storage.database import Database
-from attune.storage.line_sweeps import Adapting
+from attune.storage.line_upkeep import sweeps
+from attune.storage.line_upkeep.sweeps import Adapting
 from attune.storage.tx import Tx
 from tests.simulation.deeds import Ask, Scene, Steer, group_key
 from tests.simulation.model import Model, check_log, expected, read
@@ -163,9 +164,9 @@ async def adapt(database: Database, scene: Scene, model: Model, random: Random) 
     async with database.transaction() as tx:
         rows = await tx.fetch("SELECT id, group_key FROM line WHERE scope = $1", scene.scope)
         groups = {row["id"]: row["group_key"] for row in rows if random.random() < 1 / 3}
-        windows = await line_sweeps.read_windows(tx, list(groups))
+        windows = await sweeps.read_windows(tx, list(groups))
         looks = [(line, move(line, random.randint(line.adaptive.min, line.adaptive.max))) for line in windows]
-        changed = await line_sweeps.save_looks(tx, looks) if looks else []
+        changed = await sweeps.save_looks(tx, looks) if looks else []
     assert sorted(changed) == sorted(line.line_id for line, decision in looks if decision.limit != line.limit)
     for line, decision in looks:
         model.adapt(groups[line.line_id], decision.limit)

@@ -36,7 +36,7 @@ async def places_read(tx: Tx) -> tuple[int, int]:
         """
         SELECT pg_stat_get_xact_numscans('line_entry'::regclass) AS walks,
                pg_stat_get_xact_tuples_returned('line_entry_order'::regclass)
-               + pg_stat_get_xact_tuples_returned('line_entry_enqueued'::regclass)
+               + pg_stat_get_xact_tuples_returned('line_entry_timeout'::regclass)
                + pg_stat_get_xact_tuples_returned('line_entry_pkey'::regclass) AS places
         """
     )

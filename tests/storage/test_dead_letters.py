@@ -1,12 +1,17 @@
-"""Dead letters: kept as they were, listed newest first, taken out once."""
+"""Dead letters: kept as they were, listed newest first, forgotten in the end."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
+
+from attune.domain.endings.dead_letters import Outcome
 from attune.domain.messages import Message
 from attune.storage import dead_letters
 from attune.storage.database import Database
+from attune.storage.views import dead_letters as views
+from attune.storage.views.dead_letters import DeadLetterFilter
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 MESSAGE = Message(
@@ -29,7 +34,7 @@ async def park(database: Database, times: int = 1) -> list[int]:
 async def test_a_dead_letter_keeps_what_the_message_said(database: Database) -> None:
     (parked,) = await park(database)
     async with database.reading() as tx:
-        found = await dead_letters.find(tx, parked)
+        found = await views.find(tx, parked)
     assert found is not None
     assert (found.topic, found.type, found.items) == (MESSAGE.topic, MESSAGE.type, MESSAGE.items)
     assert (found.deliveries, found.deaths, found.created) == (5, MESSAGE.deaths, MOMENT)
@@ -41,7 +46,7 @@ async def test_what_could_not_be_read_is_kept_as_it_came(database: Database) -> 
         parked = await dead_letters.insert_unreadable(
             tx, topic="attune.events.queue", body="{", reason="unreadable", error="no message"
         )
-        found = await dead_letters.find(tx, parked)
+        found = await views.find(tx, parked)
     assert found is not None
     assert (found.body, found.type, found.items) == ("{", "unreadable", ())
 
@@ -49,19 +54,40 @@ async def test_what_could_not_be_read_is_kept_as_it_came(database: Database) -> 
 async def test_pages_go_from_the_newest_to_the_oldest(database: Database) -> None:
     first, second, third = await park(database, 3)
     async with database.reading() as tx:
-        newest = await dead_letters.list_page(tx, before=None, limit=2)
-        rest = await dead_letters.list_page(tx, before=second, limit=2)
-        assert await dead_letters.count(tx) == 3
-    assert [letter.id for letter in newest] == [third, second]
-    assert [letter.id for letter in rest] == [first]
+        newest = await views.list_ids(tx, DeadLetterFilter(), before=2**62, limit=2)
+        rest = await views.list_ids(tx, DeadLetterFilter(), before=second, limit=2)
+        assert (await views.measure(tx)).open == 3
+    assert newest == [third, second]
+    assert rest == [first]
 
 
-async def test_a_dead_letter_is_taken_out_once(database: Database) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (DeadLetterFilter(execution_id=42, worker_id=3, type="execution.dispatched"), True),
+        (DeadLetterFilter(open=True, reason="failed too often", since=MOMENT), True),
+        (DeadLetterFilter(execution_id=4), False),
+        (DeadLetterFilter(worker_id=42), False),
+        (DeadLetterFilter(open=False), False),
+        (DeadLetterFilter(outcome="dropped"), False),
+    ],
+)
+async def test_they_are_found_by_what_they_are_about(
+    database: Database, wanted: DeadLetterFilter, *, found: bool
+) -> None:
+    parked = await park(database)
+    async with database.reading() as tx:
+        assert await views.list_ids(tx, wanted, before=2**62, limit=9) == (parked if found else [])
+
+
+async def test_an_outcome_is_noted_and_ends_the_wait_for_a_person(database: Database) -> None:
     (parked,) = await park(database)
     async with database.transaction() as tx:
-        assert [letter.id for letter in await dead_letters.delete(tx, [parked])] == [parked]
-        assert await dead_letters.delete(tx, [parked]) == []
-        assert await dead_letters.find(tx, parked) is None
+        await dead_letters.save_outcomes(tx, [(parked, Outcome.DROPPED)], by="ana")
+        found = await views.find(tx, parked)
+        assert (await views.measure(tx)).depth == 0
+    assert found is not None
+    assert (found.outcome, found.outcome_by, found.outcome_at is not None) == ("dropped", "ana", True)
 
 
 async def test_the_oldest_are_forgotten_a_few_at_a_time(database: Database) -> None:
@@ -72,4 +98,4 @@ async def test_the_oldest_are_forgotten_a_few_at_a_time(database: Database) -> N
     async with database.transaction() as tx:
         assert await dead_letters.delete_older_than(tx, seconds=86_400, limit=2) == 2
         assert await dead_letters.delete_older_than(tx, seconds=86_400, limit=2) == 1
-        assert [letter.id for letter in await dead_letters.list_page(tx, before=None, limit=9)] == [kept]
+        assert await views.list_ids(tx, DeadLetterFilter(), before=2**62, limit=9) == [kept]

@@ -109,7 +109,7 @@ async def test_only_dispatches_expire_and_only_old_ones(database: Database) -> N
     await age(database, 10)
     await announce(database, 3, topic=dispatch_topic(3))
     async with database.transaction() as tx:
-        assert await outbox.expire_dispatches(tx, ttl_seconds=5, limit=10) == 1
+        assert len(await outbox.expire_dispatches(tx, ttl_seconds=5, limit=10)) == 1
         (dead,) = await outbox.take(tx, DEAD_TOPIC, limit=10, suspect_seconds=30)
     assert dead.items == ((1, 1),)
     assert dead.deaths[0].startswith("execution.dispatch.worker.3 expired at ")

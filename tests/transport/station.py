@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from attune.domain.messages import Item, Message, MessageType
+from attune.domain.messages import DeadLetter, Item, Message, MessageType
 from attune.storage.database import Database
 from attune.storage.tx import Tx
+from attune.storage.views import dead_letters
+from attune.storage.views.dead_letters import DeadLetterFilter
 from attune.transport.consume import Handler, Tally, consume
 from attune.transport.limits import Limits
 from attune.transport.postgres import PostgresOptions, PostgresTransport
@@ -127,6 +129,11 @@ async def leave_effect(tx: Tx, messages: Sequence[Message]) -> None:
     """A handler whose work can be counted afterwards, and which does not mind doing it twice."""
     items = [item[0] for message in messages for item in message.items]
     await tx.execute("INSERT INTO effect (item) SELECT unnest($1::bigint[]) ON CONFLICT DO NOTHING", items)
+
+
+async def parked_letters(tx: Tx) -> list[DeadLetter]:
+    """The dead letters, the newest first."""
+    return await dead_letters.list_by_id(tx, await dead_letters.list_ids(tx, DeadLetterFilter(), before=2**62, limit=9))
 
 
 async def effects(database: Database) -> list[int]:

@@ -10,7 +10,6 @@ import pytest
 
 from attune.domain.errors import Conflict, Invalid, Unavailable
 from attune.domain.messages import Message, MessageType, dispatch_topic
-from attune.storage import dead_letters
 from attune.storage.database import Database
 from attune.storage.tx import Tx
 from attune.transport.topology import dead_letter_queue, topics_of, worker_queues
@@ -25,6 +24,7 @@ from tests.transport.station import (
     effects,
     eventually,
     leave_effect,
+    parked_letters,
     station,
     wait_for_effects,
     wait_for_rows,
@@ -182,7 +182,7 @@ async def test_one_bad_message_among_many_good_ones_harms_only_itself(here: Stat
     assert len(found) == 499
     assert tally.parked.total() == 1
     async with here.database.reading() as tx:
-        (parked,) = await dead_letters.list_page(tx, before=None, limit=10)
+        (parked,) = await parked_letters(tx)
     assert parked.items == ((POISON, 0),)
     assert parked.reason == "failed too often"
     assert "as it always does" in parked.error
@@ -212,7 +212,7 @@ async def test_a_message_that_kills_every_process_is_parked_and_its_neighbours_a
         restarting.cancel()
         await asyncio.gather(restarting, return_exceptions=True)
     async with here.database.reading() as tx:
-        (parked,) = await dead_letters.list_page(tx, before=None, limit=10)
+        (parked,) = await parked_letters(tx)
     assert parked.items == ((POISON, 0),)
     assert parked.reason == "its process died too often"
 
@@ -270,7 +270,7 @@ async def test_a_type_only_a_newer_version_knows_waits_for_it_and_is_parked_in_t
         assert await wait_for_effects(here.database, 1) == [2]
         await wait_for_rows(here.database, "dead_letter", 1)
     async with here.database.reading() as tx:
-        (parked,) = await dead_letters.list_page(tx, before=None, limit=10)
+        (parked,) = await parked_letters(tx)
     assert parked.reason == "unknown type"
 
 

@@ -13,7 +13,6 @@ from aio_pika.abc import AbstractChannel, AbstractConnection
 
 from attune.domain.messages import Message, MessageType, dispatch_topic
 from attune.runtime.failpoints import arm_failpoints, failpoint_hits, record_failpoints
-from attune.storage import dead_letters
 from attune.storage.database import Database
 from attune.transport.rabbitmq import RabbitOptions, inspect_broker
 from attune.transport.rabbitmq.inspection import send_dead_letter_through
@@ -35,6 +34,7 @@ from tests.transport.station import (
     count,
     eventually,
     leave_effect,
+    parked_letters,
     station,
     wait_for_effects,
     wait_for_rows,
@@ -155,7 +155,7 @@ async def test_an_unreadable_message_is_parked_as_it_came(here: Station, channel
         await here.announce([(1, 0)])
         await wait_for_effects(here.database, 1)
     async with here.database.reading() as tx:
-        (parked,) = await dead_letters.list_page(tx, before=None, limit=10)
+        (parked,) = await parked_letters(tx)
     assert parked.body == '{"not": "ours"}\\x00'
     assert parked.reason == "unreadable"
     found = await channel.get_queue(EVENTS.name)

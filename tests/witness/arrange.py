@@ -20,6 +20,8 @@ from attune.storage.tx import Tx
 from attune.storage.workers import Registration
 
 MAX_QUEUE_LENGTH = 10_000
+# Most tests ask first and bring the worker later.
+GRACE_SECONDS = 3600.0
 
 
 def always_half() -> float:
@@ -93,13 +95,16 @@ async def request(
     parameters: Mapping[str, Json] | None = None,
     worker_id: int | None = None,
     priority: int = 0,
+    grace_seconds: float = GRACE_SECONDS,
 ) -> list[int]:
     """Accepted executions; returns their ids in order."""
     wanted = Request(action_ref=ref, parameters=parameters or {}, worker_id=worker_id, priority=priority)
     requests = [wanted] * count
     async with database.transaction() as tx:
         prepared = await prepare_executions(tx, requests, identity=None, requested_by="test")
-        (answer,) = await request_executions(tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH)
+        (answer,) = await request_executions(
+            tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH, no_worker_grace_seconds=grace_seconds
+        )
         if isinstance(answer, QueueFull):
             raise answer
         return [row.execution_id for row in answer]

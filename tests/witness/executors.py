@@ -9,18 +9,21 @@ from uuid import uuid4
 
 from attune.executor.service import Executor
 from attune.executor.sweeps import SweepSettings
-from attune.runtime.metrics import build_metrics
+from attune.runtime.metrics import Metrics, build_metrics
 from attune.runtime.supervise import Tasks
 from attune.storage.database import Database
 from attune.transport.limits import Limits
 from attune.transport.postgres import PostgresTransport
+from attune.transport.protocol import Transport
 from attune.transport.topology import EXECUTOR_QUEUES, dead_letter_queue
 
 
 @asynccontextmanager
-async def executor(database: Database, name: str = "executor-1") -> AsyncIterator[None]:
-    """One replica, told of what is committed through this database object."""
-    transport = PostgresTransport(database)
+async def executor(
+    database: Database, name: str = "executor-1", *, transport: Transport | None = None, metrics: Metrics | None = None
+) -> AsyncIterator[None]:
+    """A replica in this process; without a transport the database is one."""
+    transport = transport or PostgresTransport(database)
     database.after_commit = transport.after_commit
     service = Executor(
         name=name,
@@ -35,12 +38,14 @@ async def executor(database: Database, name: str = "executor-1") -> AsyncIterato
             scheduled_timeout=300,
             timeout_check_interval=60,
             placements_max=5,
-            dead_letter_hours=24,
             history_days=7,
+            dead_letter_seconds=86_400,
+            pinned_ttl_seconds=None,
             idempotency_hours=24,
             queue_timeout_seconds=3600,
+            health_check_interval=30,
         ),
-        metrics=build_metrics(version="test", service="executor"),
+        metrics=metrics or build_metrics(version="test", service="executor"),
     )
     async with Tasks() as tasks:
         running = asyncio.ensure_future(service.run(tasks))

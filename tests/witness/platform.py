@@ -24,6 +24,8 @@ QUICK = {
     "ATTUNE__EXECUTOR__TIMEOUT_CHECK_INTERVAL": "1",
     "ATTUNE__EXECUTOR__SCHEDULED_TIMEOUT": "30",
     "ATTUNE__WORKER__ISOLATION": "none",
+    # A worker that was killed for a test shall have the time to come back on a busy machine.
+    "ATTUNE__EXECUTOR__NO_WORKER_GRACE_SECONDS": "60",
 }
 COMMAND_SECONDS = 120.0
 

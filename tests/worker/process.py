@@ -13,14 +13,14 @@ from attune.runtime.failpoints import arm_from_environment
 from attune.runtime.metrics import build_metrics
 from attune.runtime.supervise import Tasks, run_service
 from attune.storage.database import Database
-from attune.transport.postgres import PostgresTransport
 from attune.worker.plan import WorkerParts, WorkerPlan
 from attune.worker.service import run_worker
+from tests.transport.station import build_transport
 
 
-async def serve(tasks: Tasks, url: str, plan: WorkerPlan) -> None:
+async def serve(tasks: Tasks, url: str, broker_url: str, plan: WorkerPlan) -> None:
     database = await Database.connect(url, size=5)
-    transport = PostgresTransport(database)
+    transport = build_transport(database, broker_url)
     database.after_commit = transport.after_commit
     carrying = tasks.start("transport", transport.run)
     metrics = build_metrics(version="test", service="worker")
@@ -39,14 +39,16 @@ def main() -> int:
         home=Path(told["home"]),
         packs=Path(told["home"]) / "packs",
         scratch=Path(told["home"]) / "scratch" / str(os.getpid()),
-        capacity=4,
+        capacity=told.get("capacity", 4),
         heartbeat_seconds=told["heartbeat_seconds"],
         shutdown_seconds=5,
         queue_ttl_ms=60_000,
         version="test",
         grace_seconds=0.5,
     )
-    return run_service(lambda tasks: serve(tasks, told["url"], plan), loop_factory=asyncio.new_event_loop)
+    return run_service(
+        lambda tasks: serve(tasks, told["url"], told.get("broker_url", ""), plan), loop_factory=asyncio.new_event_loop
+    )
 
 
 if __name__ == "__main__":

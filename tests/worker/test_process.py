@@ -14,8 +14,10 @@ import msgspec
 import pytest
 
 from attune.domain.definitions import Runner
+from attune.operations.release_executions import release_executions
 from attune.operations.rescue_lost import rescue_lost
 from attune.storage.database import Database
+from attune.storage.views import executions
 from attune.worker.processes import MARKER_VARIABLE, Marking, end_all, find_marked
 from tests.witness.arrange import always_half, make_action, place, request, statuses
 from tests.witness.ledger import Ledger, ledger_command
@@ -274,3 +276,102 @@ async def test_what_ended_while_the_database_was_away_is_reported_when_it_is_bac
         async with database.reading() as tx:
             assert await tx.fetch_column("SELECT content FROM execution_log") == ["printed\n"]
             assert await tx.fetch_value("SELECT count(*) FROM late_result") == 0
+
+
+async def test_a_start_that_was_committed_unheard_runs_the_action_once(
+    database: Database, database_url: str, start_process: StartProcess, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.txt")
+    command = ledger_command(ledger.path, body="true")
+    await make_action(database, "demo.shell", runner=Runner.SHELL, entry_point=None, command=command)
+    async with proxy_before(database_url) as proxy:
+        # Time to make the proxy deaf between the claim and its commit.
+        await start_process(
+            url=proxy.redirect(database_url), heartbeat_seconds=5, failpoints="worker.claim.before_commit=sleep:2@1"
+        )
+        [execution] = await request(database, "demo.shell")
+        await place(database, [execution])
+        await until(lambda: claim_is_open(database))
+        proxy.swallow_to_client = True
+
+        async def committed() -> bool:
+            return await statuses(database, [execution]) == ["running"]
+
+        await until(committed)
+        assert ledger.starts() == []
+        proxy.cut()
+        proxy.swallow_to_client = False
+
+        async def succeeded() -> bool:
+            return await statuses(database, [execution]) == ["succeeded"]
+
+        await until(succeeded)
+    assert ledger.starts() == [(execution, 1)]
+    async with database.reading() as tx:
+        row = await tx.fetch_row("SELECT attempt, tries FROM execution")
+    assert row is not None
+    assert tuple(row) == (1, 1)
+
+
+async def claim_is_open(database: Database) -> bool:
+    """A transaction has written and rests before its commit, for longer than any but the one that was told to."""
+    async with database.reading() as tx:
+        return bool(
+            await tx.fetch_value(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND state = 'idle in transaction' AND backend_xid IS NOT NULL"
+                " AND state_change < clock_timestamp() - interval '0.5 seconds'"
+            )
+        )
+
+
+async def test_what_a_paused_worker_reports_too_late_is_refused_kept_and_shown(
+    database: Database, start_process: StartProcess, start_worker_here: StartWorker, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.txt")
+    gate = tmp_path / "gate"
+    body = f"while [ ! -e {gate} ]; do sleep 0.02; done"
+    await make_action(
+        database,
+        "demo.shell",
+        runner=Runner.SHELL,
+        entry_point=None,
+        command=ledger_command(ledger.path, body=body),
+        idempotent=True,
+    )
+    paused = await start_process(heartbeat_seconds=0.3)
+    [execution] = await request(database, "demo.shell")
+    await place(database, [execution])
+
+    async def begun(times: int) -> bool:
+        return len(ledger.starts()) == times
+
+    await until(lambda: begun(1))
+    paused.send_signal(signal.SIGSTOP)
+    await start_worker_here(name="worker-2", home=tmp_path / "elsewhere")
+
+    async def runs_elsewhere() -> bool:
+        async with database.transaction() as tx:
+            await rescue_lost(tx, placements_max=5, draw=always_half)
+            await release_executions(tx, [], actor="executor test", draw=always_half)
+        return await begun(2)
+
+    await until(runs_elsewhere)
+    gate.touch()
+
+    async def succeeded() -> bool:
+        return await statuses(database, [execution]) == ["succeeded"]
+
+    await until(succeeded)
+    paused.send_signal(signal.SIGCONT)
+
+    async def refused() -> bool:
+        async with database.reading() as tx:
+            late = await executions.list_late_results(tx, execution)
+        return [each.attempt for each in late] == [1]
+
+    await until(refused)
+    async with database.reading() as tx:
+        row = await tx.fetch_row("SELECT status, attempt, tries FROM execution")
+    assert row is not None
+    assert tuple(row) == ("succeeded", 2, 2)

@@ -19,11 +19,11 @@ MEASURE_SECONDS: Final = 1.0
 class Door:
     """Accepts executions."""
 
-    def __init__(self, database: Database, *, batch_max: int, max_queue_length: int) -> None:
+    def __init__(self, database: Database, limits: ApiLimits) -> None:
         self._database = database
-        self._max_queue_length = max_queue_length
+        self._limits = limits
         self._batcher: Batcher[Submission, Acceptance] = Batcher(
-            self._accept, batch_max=batch_max, shared_errors=(Unavailable,)
+            self._accept, batch_max=limits.batch_max, shared_errors=(Unavailable,)
         )
 
     async def accept(self, submission: Submission) -> Acceptance:
@@ -45,7 +45,12 @@ class Door:
     async def _accept(self, submissions: Sequence[Submission]) -> list[Acceptance | AttuneError]:
         try:
             async with self._database.transaction() as tx:
-                return await accept_executions(tx, submissions, max_queue_length=self._max_queue_length)
+                return await accept_executions(
+                    tx,
+                    submissions,
+                    max_queue_length=self._limits.max_queue_length,
+                    no_worker_grace_seconds=self._limits.no_worker_grace_seconds,
+                )
         except Exception as error:
             if outcome_is_unknown(error):
                 # Trying again by ourselves could accept everything twice.

@@ -35,6 +35,8 @@ class ApiLimits:
     max_queue_length: int = 10_000
     # Whether numbers of lines are published.
     line_metrics: bool = True
+    # How long a request that nobody alive could run waits for a worker before it fails.
+    no_worker_grace_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

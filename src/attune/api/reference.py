@@ -2,7 +2,7 @@
 
 from attune.api.app import all_endpoints
 from attune.api.endpoint import Public
-from attune.api.routes.executions import FURTHER_PERMISSIONS
+from attune.api.routes import endings, executions
 
 HEAD = """# Routes
 
@@ -24,7 +24,8 @@ def render_routes() -> str:
         f"| {endpoint.summary} |"
         for endpoint in all_endpoints(version="")
     ]
-    further = ", ".join(f"`{permission}`" for permission in FURTHER_PERMISSIONS)
+    further_permissions = (*endings.FURTHER_PERMISSIONS, *executions.FURTHER_PERMISSIONS)
+    further = ", ".join(f"`{permission}`" for permission in further_permissions)
     return HEAD + "\n".join(rows) + f"\n\nAsked for beside `executions:create`, where a request uses them: {further}.\n"
 
 

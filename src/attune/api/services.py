@@ -39,7 +39,7 @@ class Services:
             authenticator=Authenticator(parts.database),
             throttle=LoginThrottle(monotonic),
             passwords=Passwords(),
-            door=Door(parts.database, batch_max=parts.limits.batch_max, max_queue_length=parts.limits.max_queue_length),
+            door=Door(parts.database, parts.limits),
             pressure=Pressure(parts.database, parts.limits),
             completions=Completions(parts.database),
             readiness=Readiness(parts.checks),

@@ -12,6 +12,7 @@ from attune.cli.render import Format, View, column, show_document, talk
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from attune.cli.platform.services import Count
     from attune.runtime.home import Home
 
 PROCESS_VIEW: Final = View(
@@ -47,7 +48,7 @@ def status(context: click.Context, output: Format) -> None:
 @click.argument("counts", nargs=-1, required=True, metavar="SERVICE=N...")
 @output_option()
 def scale(counts: tuple[str, ...], output: Format) -> None:
-    """Change how many processes of a service run."""
+    """Change how many processes of a service run; worker=1..4 keeps as many workers as are wanted."""
     from attune.cli.platform.services import read_counts
     from attune.cli.session import find_home
 
@@ -113,12 +114,14 @@ def _ask_to_stop(home: "Home") -> bool:
     return True
 
 
-def _ask(home: "Home", command: str, counts: dict[str, int] | None = None) -> bytes:
+def _ask(home: "Home", command: str, counts: "dict[str, Count] | None" = None) -> bytes:
     import asyncio
 
     from attune.cli.platform.control import Request, ask
 
-    return asyncio.run(ask(home, Request(command=command, scale=counts or {})))
+    low = {service: count.low for service, count in (counts or {}).items()}
+    high = {service: count.high for service, count in (counts or {}).items() if count.low < count.high}
+    return asyncio.run(ask(home, Request(command=command, scale=low, at_most=high)))
 
 
 def _show_status(body: bytes, output: Format) -> None:

@@ -22,6 +22,7 @@ COMMANDS = {
     "check": "attune.cli.check:check",
     "completion": "attune.cli.commands.completion:completion",
     "config": "attune.cli.config:config",
+    "dead-letter": "attune.cli.commands.dead_letter:dead_letter",
     "db": "attune.cli.database:database",
     "down": "attune.cli.life:down",
     "execution": "attune.cli.commands.execution:execution",

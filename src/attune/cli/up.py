@@ -20,7 +20,12 @@ _NOT_FOR_SERVICES = ("ATTUNE_URL", "ATTUNE_TOKEN")
 @click.command()
 @click.option("--detach", is_flag=True, help="Return when the platform is ready; `attune down` stops it.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of the API. Default: the setting api.port, 8080.")
-@click.option("--scale", multiple=True, metavar="SERVICE=N", help="How many processes of a service. May be repeated.")
+@click.option(
+    "--scale",
+    multiple=True,
+    metavar="SERVICE=N",
+    help="How many processes of a service, or worker=N..M to follow what is wanted. May be repeated.",
+)
 def up(*, detach: bool, port: int | None, scale: tuple[str, ...]) -> None:
     """Start the whole platform: database, services, first administrator.
 

@@ -10,8 +10,12 @@ from attune.client.models import (
     Action,
     Admission,
     Cleared,
+    DeadLetter,
+    DeadLetterStats,
+    Drained,
     Execution,
     Explanation,
+    LateResult,
     Line,
     LineStep,
     Login,
@@ -90,8 +94,13 @@ def get_history(execution_id: int) -> Call[object]:
     return Call(method="GET", path=f"/api/v1/executions/{execution_id}/history", answer=object)
 
 
-def cancel_execution(execution_id: int) -> Call[Execution]:
-    return Call(method="POST", path=f"/api/v1/executions/{execution_id}/cancel", answer=Execution, body={})
+def list_late_results(execution_id: int) -> Call[list[LateResult]]:
+    return Call(method="GET", path=f"/api/v1/executions/{execution_id}/late-results", answer=list[LateResult])
+
+
+def cancel_execution(execution_id: int, *, force: bool = False) -> Call[Execution]:
+    path = f"/api/v1/executions/{execution_id}/cancel"
+    return Call(method="POST", path=path, answer=Execution, query={"force": "true"} if force else {}, body={})
 
 
 def explain_execution(execution_id: int) -> Call[Explanation]:
@@ -128,6 +137,34 @@ def clear_all_lines() -> Call[Cleared]:
     return Call(method="POST", path="/api/v1/lines:clear", answer=Cleared, body={}, patience_seconds=CLEAR_SECONDS_MAX)
 
 
+def list_dead_letters(**query: Query | None) -> Call[Page[DeadLetter]]:
+    return Call(method="GET", path="/api/v1/dead-letters", answer=Page[DeadLetter], query=_given(query))
+
+
+def get_dead_letter(dead_letter_id: int) -> Call[DeadLetter]:
+    return Call(method="GET", path=f"/api/v1/dead-letters/{dead_letter_id}", answer=DeadLetter)
+
+
+def get_dead_letter_stats(**query: Query | None) -> Call[DeadLetterStats]:
+    return Call(method="GET", path="/api/v1/dead-letters/stats", answer=DeadLetterStats, query=_given(query))
+
+
+def replay_dead_letter(dead_letter_id: int) -> Call[object]:
+    return Call(method="POST", path=f"/api/v1/dead-letters/{dead_letter_id}/replay", answer=object, body={})
+
+
+def replay_dead_letters(**query: Query | None) -> Call[object]:
+    return Call(method="POST", path="/api/v1/dead-letters:replay", answer=object, query=_given(query), body={})
+
+
+def drop_dead_letter(dead_letter_id: int) -> Call[object]:
+    return Call(method="POST", path=f"/api/v1/dead-letters/{dead_letter_id}/drop", answer=object, body={})
+
+
+def drop_dead_letters(**query: Query | None) -> Call[object]:
+    return Call(method="POST", path="/api/v1/dead-letters:drop", answer=object, query=_given(query), body={})
+
+
 def get_queue_stats(ref: str) -> Call[object]:
     return Call(method="GET", path=f"/api/v1/actions/{_segment(ref)}/queue-stats", answer=object)
 
@@ -143,6 +180,10 @@ def list_actions(**query: Query | None) -> Call[Page[Action]]:
 
 def get_action(ref: str) -> Call[Action]:
     return Call(method="GET", path=f"/api/v1/actions/{_segment(ref)}", answer=Action)
+
+
+def release_action(ref: str) -> Call[Action]:
+    return Call(method="POST", path=f"/api/v1/actions/{_segment(ref)}/release", answer=Action, body={})
 
 
 def list_packs(**query: Query | None) -> Call[Page[Pack]]:
@@ -162,6 +203,26 @@ def install_pack(directory: str) -> Call[Pack]:
 
 def list_workers(**query: Query | None) -> Call[Page[Worker]]:
     return Call(method="GET", path="/api/v1/workers", answer=Page[Worker], query=_given(query))
+
+
+def get_worker(worker_id: int) -> Call[Worker]:
+    return Call(method="GET", path=f"/api/v1/workers/{worker_id}", answer=Worker)
+
+
+def cordon_worker(worker_id: int) -> Call[Worker]:
+    return Call(method="POST", path=f"/api/v1/workers/{worker_id}/cordon", answer=Worker, body={})
+
+
+def uncordon_worker(worker_id: int) -> Call[Worker]:
+    return Call(method="POST", path=f"/api/v1/workers/{worker_id}/uncordon", answer=Worker, body={})
+
+
+def drain_worker(worker_id: int) -> Call[Drained]:
+    return Call(method="POST", path=f"/api/v1/workers/{worker_id}/drain", answer=Drained, body={})
+
+
+def get_scaling() -> Call[object]:
+    return Call(method="GET", path="/api/v1/workers/scaling", answer=object)
 
 
 def create_token(name: str, permission_set: str | None = None) -> Call[Token]:

@@ -135,6 +135,34 @@ class Cleared(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int
 
 
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that died, and what became of it."""
+
+    id: int
+    type: str = ""
+    reason: str = ""
+    outcome: str | None = None
+
+
+class DeadLetterStats(msgspec.Struct, frozen=True, kw_only=True):
+    """How many dead letters there are, by what they have in common."""
+
+    depth: int = 0
+    open: int = 0
+    unhandled: int = 0
+    last_minute: int = 0
+    groups: list[dict[str, object]] = []
+
+
+class LateResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt reported when it was no longer the current one; never applied."""
+
+    attempt: int
+    outcome: str = ""
+    worker: int | None = None
+    at: datetime | None = None
+
+
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why an execution is where it is."""
 
@@ -151,6 +179,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
     pack: int | str | None = None
     parameters: dict[str, object] | None = None
+    workers_lost: int = 0
+    quarantined_at: datetime | None = None
 
 
 class Pack(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +199,14 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     capacity: int | None = None
     load: int | None = None
+    cordoned: bool = False
+
+
+class Drained(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that is being emptied, and how many executions it gave back."""
+
+    worker: Worker
+    handed_back: int
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):

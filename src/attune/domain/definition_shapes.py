@@ -109,6 +109,7 @@ ACTION_SHAPE: dict[str, Json] = {
             "parameter_format": _one_of(ParameterFormat),
             "output_format": _one_of(OutputFormat),
             "timeout_seconds": _integer(1, SECONDS_MAX),
+            "worker_queue_ttl_seconds": _seconds(zero=False),
             "retry": _RETRY,
             "idempotent": {"type": "boolean"},
             "on_worker_lost": _one_of(OnWorkerLost),

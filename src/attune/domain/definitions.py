@@ -113,6 +113,8 @@ class ActionDefinition:
     parameter_format: ParameterFormat = ParameterFormat.JSON
     output_format: OutputFormat = OutputFormat.TEXT
     timeout_seconds: int = TIMEOUT_SECONDS_DEFAULT
+    # None follows the setting.
+    worker_queue_ttl_seconds: float | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     idempotent: bool = False
     on_worker_lost: OnWorkerLost | None = None

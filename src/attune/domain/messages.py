@@ -83,6 +83,13 @@ class DeadLetter:
     deaths: tuple[str, ...]
     created: datetime
     parked_at: datetime
+    # What it was about, as far as is known.
+    action_ref: str | None
+    worker_id: int | None
+    # What became of it, who did that, and when; none of the three as long as it waits for a person.
+    outcome: str | None
+    outcome_by: str | None
+    outcome_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,8 @@ class Candidate:
     isolation: Isolation
     capacity: int
     load: int
+    # It let a dispatch expire a short while ago: the last choice, but still one.
+    avoided: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +90,14 @@ def choose_workers(
 ) -> dict[int, Candidate]:
     """Give each execution, in the order given, to the worker with the lowest load; ties are drawn.
 
-    Those missing from the answer found no room.
+    An avoided worker gets only what finds no room elsewhere. Those missing from the answer found no room.
     """
     free = [(each, room_of(each, requirements)) for each in candidates if can_run(each, requirements)]
     # The worker's id settles what the draw leaves equal.
     heap = [
-        (each.load / each.capacity, draw(), each.worker_id, room, each.load, each) for each, room in free if room > 0
+        ((each.avoided, each.load / each.capacity), draw(), each.worker_id, room, each.load, each)
+        for each, room in free
+        if room > 0
     ]
     heapq.heapify(heap)
     chosen: dict[int, Candidate] = {}
@@ -107,7 +111,8 @@ def choose_workers(
         _, _, worker_id, room, load, candidate = taken
         chosen[execution.execution_id] = candidate
         if room > 1:
-            heapq.heappush(heap, ((load + 1) / candidate.capacity, draw(), worker_id, room - 1, load + 1, candidate))
+            rank = (candidate.avoided, (load + 1) / candidate.capacity)
+            heapq.heappush(heap, (rank, draw(), worker_id, room - 1, load + 1, candidate))
     return chosen
 
 

@@ -18,9 +18,9 @@ class Unplacing:
     result: Json = None
 
 
-def decide_unplacing(scheduled: Running, *, placements: int, why: Unplacing) -> Change:
-    """Back to waiting for a worker, or failed when its placements are spent."""
-    spent = placements >= why.placements_max
+def decide_unplacing(scheduled: Running, *, placements: int, why: Unplacing, nowhere_to_go: bool = False) -> Change:
+    """Back to waiting for a worker, or failed when its placements are spent or nobody else could take it."""
+    spent = nowhere_to_go or placements >= why.placements_max
     exhausted = why.failure or Failure(
         code="placement_exhausted",
         message=f"no worker started it in {placements} placements; the last one: {why.reason}",

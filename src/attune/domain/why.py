@@ -23,6 +23,8 @@ class WorkerFacts:
     name: str
     # As it is stored, or `unresponsive` where the heartbeats stopped and nobody has noticed yet.
     status: str
+    # Dispatches it let expire in the last minutes.
+    recent_dead_letters: int = 0
 
     @property
     def present(self) -> bool:
@@ -72,6 +74,17 @@ class PoolFacts:
     capable: int
     capacity: int
     load: int
+    # Alive and able, whether or not they are given work: cordoned and silent ones too.
+    living: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineFacts:
+    """Its action is held, because it took workers down with it."""
+
+    action_ref: str
+    since: datetime
+    workers_lost: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +110,7 @@ class Facts:
     worker: WorkerFacts | None
     line: LineFacts | None
     pool: PoolFacts
+    quarantine: QuarantineFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +198,9 @@ def _running(facts: Facts) -> str:
 
 
 def _not_picked_up(facts: Facts) -> str:
-    return f"given to {_worker(facts)} and not yet picked up{_since(facts.scheduled_at, facts)}"
+    expired = facts.worker.recent_dead_letters if facts.worker else 0
+    warning = f"; that worker let {expired} dispatches expire in the last minutes" if expired else ""
+    return f"given to {_worker(facts)} and not yet picked up{_since(facts.scheduled_at, facts)}{warning}"
 
 
 def _pinned_absent(facts: Facts) -> str:
@@ -202,10 +218,30 @@ def _no_worker(facts: Facts) -> str:
     return f"no live worker with runtime {pool.runner} has {' and '.join(wanted) or 'what it needs'}{_place(facts)}"
 
 
+def _workers_out(facts: Facts) -> str:
+    living = facts.pool.living
+    workers = "the only worker that could run it is" if living == 1 else f"all {living} workers that could run it are"
+    return f"{workers} cordoned, drained or silent{_place(facts)}"
+
+
+def _waits_for_anybody(facts: Facts) -> bool:
+    return facts.status in {Status.QUEUED, Status.SCHEDULING} and not facts.pinned and not facts.pool.capable
+
+
 def _place(facts: Facts) -> str:
     if facts.line is None or facts.status is not Status.QUEUED:
         return ""
     return f"; position {facts.line.position} of {facts.line.waiting} in line {facts.line.name}"
+
+
+def _quarantined(facts: Facts) -> str:
+    held = facts.quarantine
+    if held is None:
+        raise ValueError("a reason about quarantine was told of an execution whose action is not held")
+    return (
+        f"action {held.action_ref} is quarantined{_since(held.since, facts)}: {held.workers_lost} workers in a row were"
+        f" lost while they ran it; `attune action release {held.action_ref}` lets it go on"
+    )
 
 
 def _no_room(facts: Facts) -> str:
@@ -278,6 +314,15 @@ REASONS: Sequence[Reason] = (
     ),
     Reason(code="pinned_worker_absent", applies=_pinned_to_nobody, sentence=_pinned_absent),
     Reason(code="not_picked_up", applies=_in_state(Status.SCHEDULED), sentence=_not_picked_up),
+    Reason(
+        code="quarantined",
+        applies=lambda facts: (
+            facts.status in {Status.REQUESTED, Status.QUEUED, Status.SCHEDULING}
+            and not facts.pinned
+            and facts.quarantine is not None
+        ),
+        sentence=_quarantined,
+    ),
     Reason(code="line_paused", applies=_waits_in_line(lambda _, line: line.paused), sentence=_paused),
     Reason(
         code="in_line",
@@ -285,12 +330,11 @@ REASONS: Sequence[Reason] = (
         sentence=_in_line,
     ),
     Reason(
-        code="no_worker",
-        applies=lambda facts: (
-            facts.status in {Status.QUEUED, Status.SCHEDULING} and not facts.pinned and not facts.pool.capable
-        ),
-        sentence=_no_worker,
+        code="workers_out",
+        applies=lambda facts: _waits_for_anybody(facts) and facts.pool.living > 0,
+        sentence=_workers_out,
     ),
+    Reason(code="no_worker", applies=_waits_for_anybody, sentence=_no_worker),
     Reason(
         code="rate_limited",
         applies=_waits_in_line(lambda _, line: line.rate_limited_until is not None),

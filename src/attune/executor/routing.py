@@ -1,15 +1,27 @@
 """Which operation a message asks for."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
+from attune.domain.endings.dead_letters import Outcome, expiries_of
 from attune.domain.messages import Item, Message, MessageType
-from attune.operations.bury_dead_letters import bury_dead_letters
+from attune.operations.dead_letters.bury_dead_letters import bury_dead_letters
 from attune.operations.lines.admit_waiting import admit_waiting
 from attune.operations.place_admitted import place_admitted
 from attune.operations.place_requested import place_requested
 from attune.operations.release_executions import release_executions
-from attune.storage.tx import Tx
+from attune.storage.tx import Commit, Tx
 from attune.transport.consume import Handler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burial:
+    """What a batch of dead letters came to, and when each of them had died."""
+
+    outcomes: Sequence[Outcome]
+    died_at: Sequence[datetime]
+
 
 Operation = Callable[[Tx, Sequence[Item]], Awaitable[object]]
 Draw = Callable[[], float]
@@ -33,17 +45,25 @@ def operations_by_type(*, actor: str, max_queue_length: int, draw: Draw) -> Mapp
     }
 
 
-def dead_letter_operations(*, placements_max: int) -> Mapping[str, Operation]:
-    """What is done with what died on its way."""
+# What may be found among the dead letters. A cancel or a ping nobody took needs nothing: the heartbeat carries the
+# flag, and the next ping is under way.
+DEAD_LETTER_TYPES = frozenset(
+    {MessageType.EXECUTION_DISPATCHED, MessageType.EXECUTION_CANCEL_REQUESTED, MessageType.WORKER_PINGED}
+)
 
-    async def ignore(_tx: Tx, _items: Sequence[Item]) -> None:
-        """A cancel or a ping nobody took: the heartbeat carries the flag, and the next ping is under way."""
 
-    return {
-        MessageType.EXECUTION_DISPATCHED: lambda tx, items: bury_dead_letters(tx, items, placements_max=placements_max),
-        MessageType.EXECUTION_CANCEL_REQUESTED: ignore,
-        MessageType.WORKER_PINGED: ignore,
-    }
+def dead_letter_handler(*, placements_max: int, tell: Callable[[Burial], None]) -> Handler:
+    """What is done with what died on its way; what that came to is told once it is committed."""
+
+    async def handle(tx: Tx, messages: Sequence[Message]) -> None:
+        expiries = expiries_of(messages)
+        if not expiries:
+            return
+        outcomes = await bury_dead_letters(tx, expiries, placements_max=placements_max)
+        burial = Burial(outcomes=outcomes, died_at=[each.died_at for each in expiries])
+        tx.at_end(lambda commit: tell(burial) if commit is Commit.DONE else None)
+
+    return handle
 
 
 def handler_of(operations: Mapping[str, Operation]) -> Handler:

@@ -1,21 +1,24 @@
 """The executor: consumes what others announce, places executions, and sweeps for what went wrong."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
 import structlog
 
+from attune.domain.endings.dead_letters import EXPIRED_REASON, Outcome
 from attune.domain.messages import DEAD_TOPIC
-from attune.executor.routing import dead_letter_operations, handler_of, operations_by_type
+from attune.executor.routing import DEAD_LETTER_TYPES, Burial, dead_letter_handler, handler_of, operations_by_type
 from attune.executor.sweeps import SweepSettings, repeat, sweeps
-from attune.runtime.clock import draw
+from attune.runtime.clock import draw, utc_now
 from attune.runtime.metrics import Metrics
 from attune.runtime.supervise import Restart, Tasks
 from attune.storage import executor_replicas
 from attune.storage.database import Database, may_work_later
-from attune.transport.consume import Tally, consume
+from attune.transport.consume import Handler, Tally, consume
 from attune.transport.limits import Limits
 from attune.transport.protocol import Transport
 from attune.transport.topology import Queue
@@ -54,15 +57,26 @@ class Executor:
         await self._leave()
 
     async def _consume(self, queue: Queue) -> None:
-        if DEAD_TOPIC in queue.topics:
-            operations = dead_letter_operations(placements_max=self.sweep_settings.placements_max)
-        else:
-            operations = operations_by_type(actor=self.name, max_queue_length=self.max_queue_length, draw=draw)
+        handler, types = self._handler_of(queue)
+        tally = Tally(metrics=self.metrics)
         async with self.transport.consume(queue, self.limits) as source:
-            tally = Tally(metrics=self.metrics)
-            await consume(
-                self.database, source, handler_of(operations), self.limits, tally=tally, types=operations.keys()
-            )
+            await consume(self.database, source, handler, self.limits, tally=tally, types=types)
+
+    def _handler_of(self, queue: Queue) -> tuple[Handler, Collection[str]]:
+        if DEAD_TOPIC in queue.topics:
+            placements_max = self.sweep_settings.placements_max
+            return dead_letter_handler(placements_max=placements_max, tell=self._count), DEAD_LETTER_TYPES
+        operations = operations_by_type(actor=self.name, max_queue_length=self.max_queue_length, draw=draw)
+        return handler_of(operations), operations.keys()
+
+    def _count(self, burial: Burial) -> None:
+        now = utc_now()
+        self.metrics.dead_letters.labels(reason=EXPIRED_REASON).inc(len(burial.outcomes))
+        self.metrics.executions_failed_by_dead_letter.inc(burial.outcomes.count(Outcome.FAILED_EXECUTION))
+        for died_at in burial.died_at:
+            # The broker's clock may differ from ours.
+            self.metrics.dead_letter_latency_seconds.observe(max(0.0, (now - died_at).total_seconds()))
+        structlog.get_logger().warning("dead_letters.buried", **Counter(map(str, burial.outcomes)))
 
     async def _beat(self) -> None:
         while True:

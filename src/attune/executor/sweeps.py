@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from attune.operations.dead_letters.expire_own_ttls import expire_own_ttls
 from attune.operations.expire_executions import expire_deadlines, expire_scheduled
 from attune.operations.lines.adapt_limits import adapt_limits
 from attune.operations.lines.expire_waiting import expire_waiting
@@ -14,14 +15,18 @@ from attune.operations.rescue_lost import rescue_lost
 from attune.operations.upkeep.heal_states import heal_states
 from attune.operations.upkeep.keep_house import keep_house
 from attune.operations.upkeep.record_lines import record_lines
+from attune.operations.workers.expire_unserved import expire_unserved
+from attune.operations.workers.probe_workers import LOOK_SHARE, probe_workers
 from attune.runtime.metrics import Metrics
 from attune.storage.database import Database, may_work_later
 from attune.storage.tx import Tx
 
 DEADLINE_SECONDS = 5.0
+OWN_TTL_SECONDS = 0.5
 AUDIT_SECONDS = 60.0
 QUEUE_TIMEOUT_SECONDS = 1.0
 ADAPTIVE_SECONDS = 1.0
+NO_WORKER_SECONDS = 5.0
 IDLE_LINES_SECONDS = 60.0
 # Several looks make up the minute that is kept.
 LINE_HISTORY_SECONDS = 10.0
@@ -40,10 +45,13 @@ class SweepSettings:
     scheduled_timeout: float
     timeout_check_interval: float
     placements_max: int
-    dead_letter_hours: int
     history_days: int
+    dead_letter_seconds: float
+    # Where dead letters are off: how long pinned work waits for its worker.
+    pinned_ttl_seconds: float | None
     idempotency_hours: int
     queue_timeout_seconds: float
+    health_check_interval: float
     # None: no history of lines is kept.
     line_history_days: int | None = None
 
@@ -60,17 +68,20 @@ class Sweep:
 def sweeps(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
     """The table of everything an executor looks for."""
     return (
+        *_of_workers(settings, draw=draw),
         *_records(settings),
-        Sweep(
-            name="lost workers",
-            interval_seconds=settings.heartbeat_interval / 2,
-            operation=lambda tx: rescue_lost(tx, placements_max=settings.placements_max, draw=draw),
-        ),
         Sweep(
             name="scheduled timeout",
             interval_seconds=settings.timeout_check_interval,
             operation=lambda tx: expire_scheduled(
                 tx, timeout_seconds=settings.scheduled_timeout, placements_max=settings.placements_max
+            ),
+        ),
+        Sweep(
+            name="own ttl",
+            interval_seconds=OWN_TTL_SECONDS,
+            operation=lambda tx: expire_own_ttls(
+                tx, pinned_ttl_seconds=settings.pinned_ttl_seconds, placements_max=settings.placements_max
             ),
         ),
         Sweep(
@@ -91,10 +102,30 @@ def sweeps(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
             interval_seconds=HOUSEKEEPING_SECONDS,
             operation=lambda tx: keep_house(
                 tx,
-                dead_letter_hours=settings.dead_letter_hours,
+                dead_letter_seconds=settings.dead_letter_seconds,
                 idempotency_hours=settings.idempotency_hours,
                 history_days=settings.history_days,
             ),
+        ),
+    )
+
+
+def _of_workers(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
+    return (
+        Sweep(
+            name="lost workers",
+            interval_seconds=settings.heartbeat_interval / 2,
+            operation=lambda tx: rescue_lost(tx, placements_max=settings.placements_max, draw=draw),
+        ),
+        Sweep(
+            name="health probe",
+            interval_seconds=settings.health_check_interval * LOOK_SHARE,
+            operation=lambda tx: probe_workers(tx, interval_seconds=settings.health_check_interval),
+        ),
+        Sweep(
+            name="no worker",
+            interval_seconds=NO_WORKER_SECONDS,
+            operation=lambda tx: expire_unserved(tx, timeout_seconds=settings.queue_timeout_seconds),
         ),
     )
 

@@ -9,17 +9,24 @@ from attune.operations.access.claim_keys import claim_keys, keep_answers
 from attune.operations.access.write_audit import Deed, write_audit
 from attune.operations.lines.join_lines import QueueFull
 from attune.operations.request_executions import request_executions
+from attune.storage.births import Inserted
 from attune.storage.tx import Tx
 
 
 async def accept_executions(
-    tx: Tx, submissions: Sequence[Submission], *, max_queue_length: int
+    tx: Tx, submissions: Sequence[Submission], *, max_queue_length: int, no_worker_grace_seconds: float
 ) -> list[Acceptance | AttuneError]:
     """Accept in the order given; a repeated request gets the answer of the first, or the reason why not."""
     claimed = await claim_keys(tx, [submission.claim for submission in submissions])
     fresh = claimed.choose_fresh([submission.claim for submission in submissions])
     new = [submission for submission, is_fresh in zip(submissions, fresh, strict=True) if is_fresh]
-    answers = await _insert(tx, new, max_queue_length=max_queue_length)
+    prepared = [submission.prepared for submission in new]
+    answers = [
+        _answer(rows)
+        for rows in await request_executions(
+            tx, prepared, max_queue_length=max_queue_length, no_worker_grace_seconds=no_worker_grace_seconds
+        )
+    ]
     used = {
         submission.claim: _document(answer)
         for submission, answer in zip(new, answers, strict=True)
@@ -41,18 +48,10 @@ def _document(answer: Acceptance | QueueFull) -> Json:
     return {"ids": list(answer.ids)} if isinstance(answer, Acceptance) else None
 
 
-async def _insert(tx: Tx, new: Sequence[Submission], *, max_queue_length: int) -> list[Acceptance | QueueFull]:
-    if not new:
-        return []
-    answers = await request_executions(
-        tx, [submission.prepared for submission in new], max_queue_length=max_queue_length
-    )
-    return [
-        answer
-        if isinstance(answer, QueueFull)
-        else Acceptance(ids=tuple(row.execution_id for row in answer), first=answer[0])
-        for answer in answers
-    ]
+def _answer(rows: list[Inserted] | QueueFull) -> Acceptance | QueueFull:
+    if isinstance(rows, QueueFull):
+        return rows
+    return Acceptance(ids=tuple(row.execution_id for row in rows), first=rows[0])
 
 
 def _deed(submission: Submission, acceptance: Acceptance) -> Deed:

@@ -6,7 +6,7 @@ from attune.domain.errors import AttuneError
 from attune.domain.idempotency import Answered, Claim, repeat_answer
 from attune.domain.json_values import Json
 from attune.operations.access.write_audit import Actor
-from attune.storage.executions import Inserted, NewExecution
+from attune.storage.births import Inserted, NewExecution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from attune.domain.messages import MessageType
 from attune.operations.unplace_executions import hand_back
-from attune.storage import assignments, lines, unplaced, workers
+from attune.operations.workers.hint_room import hint_room
+from attune.storage import assignments, workers
 from attune.storage.assignments import Held, Renewed
 from attune.storage.tx import Tx
 from attune.storage.workers import Registration
 
 # One draining pass hands back at most this many; the worker repeats it until nothing is left.
 HANDED_BACK_MAX = 500
-# The state audit wakes the rest.
-WOKEN_MAX = 10_000
+LEAVING = "worker is shutting down"
+DRAINED = "worker is being drained"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,8 @@ class Pulse:
 
     status: str | None
     attempts: Sequence[Renewed]
+    # It had been given up for lost, and may be given work again.
+    revived: bool = False
 
 
 async def register_worker(tx: Tx, registration: Registration) -> int:
@@ -35,7 +37,8 @@ async def register_worker(tx: Tx, registration: Registration) -> int:
 async def renew_leases(tx: Tx, held: Sequence[Held], *, instance: UUID, lease_seconds: float) -> Pulse:
     """A heartbeat: renew exactly these leases and learn what the database thinks."""
     attempts = await assignments.renew_many(tx, held, instance=instance, lease_seconds=lease_seconds)
-    return Pulse(status=await workers.beat(tx, instance), attempts=attempts)
+    beat = await workers.beat(tx, instance)
+    return Pulse(status=beat.status, attempts=attempts, revived=beat.revived)
 
 
 async def hand_back_full(tx: Tx, items: Sequence[tuple[int, int]], *, instance: UUID, actor: str) -> None:
@@ -51,29 +54,21 @@ async def clear_full(tx: Tx, *, instance: UUID) -> None:
 
 
 async def begin_drain(tx: Tx, *, instance: UUID) -> None:
-    """Stop placements: none can slip behind this commit."""
-    await workers.change_status(tx, instance, "draining")
+    """Stop placements for good: none can slip behind this commit, and only a new start takes work again."""
+    await workers.change_status(tx, instance, "draining", leaving=True)
 
 
-async def hand_back_unstarted(tx: Tx, *, instance: UUID, actor: str) -> int:
+async def hand_back_unstarted(tx: Tx, *, instance: UUID, actor: str, reason: str = LEAVING) -> int:
     """Give back everything placed here that was not started; returns how many there were."""
     items = await assignments.list_unstarted_on(tx, instance, limit=HANDED_BACK_MAX)
-    return len(await hand_back(tx, items, actor=actor, reason="worker is shutting down")) if items else 0
+    return len(await hand_back(tx, items, actor=actor, reason=reason)) if items else 0
 
 
 async def leave(tx: Tx, *, instance: UUID) -> None:
     """The worker stopped in good order."""
-    await workers.change_status(tx, instance, "inactive")
+    await workers.change_status(tx, instance, "inactive", leaving=True)
 
 
 async def mark_worker_lost(tx: Tx, *, name: str, pid: int) -> bool:
     """The worker's process is known to have ended."""
     return await workers.mark_lost_by_pid(tx, name, pid)
-
-
-async def hint_room(tx: Tx) -> None:
-    """Have every pool in which somebody waits looked at, and every line that had no worker for its head."""
-    if pools := await unplaced.list_pools(tx):
-        tx.announce(MessageType.POOL_CHANGED, MessageType.POOL_CHANGED, [(pool, 0) for pool in pools])
-    if held := await lines.list_held(tx, limit=WOKEN_MAX):
-        tx.announce(MessageType.LINE_CHANGED, MessageType.LINE_CHANGED, [(line_id, 0) for line_id in held])

@@ -8,6 +8,7 @@ from attune.domain.unplacing import Unplacing
 from attune.operations.finish_executions import apply_endings, lock_for_ending
 from attune.operations.unplace_executions import unplace_executions
 from attune.storage import assignments
+from attune.storage.availability import serving
 from attune.storage.tx import Tx
 
 PICK_UP_ACTOR = "execution_timeout_monitor"
@@ -17,7 +18,7 @@ EXPIRED_MAX = 500
 
 
 async def expire_scheduled(tx: Tx, *, timeout_seconds: float, placements_max: int) -> int:
-    """Take attempts that waited too long on a worker elsewhere, or fail those whose placements are spent."""
+    """Take attempts that waited too long elsewhere, or fail them where nobody else is or placements are spent."""
     overdue = await assignments.list_overdue_unstarted(tx, timeout_seconds=timeout_seconds, limit=EXPIRED_MAX)
     if not overdue:
         return 0
@@ -31,8 +32,11 @@ async def expire_scheduled(tx: Tx, *, timeout_seconds: float, placements_max: in
         reason=f"not picked up within {timeout_seconds:g} s",
         placements_max=placements_max,
         failure=failure,
+        # What scripts written against the specification look for.
+        result={"error": failure.message, "failed_by": PICK_UP_ACTOR},
     )
-    return len(await unplace_executions(tx, overdue, why=why))
+    stranded = await serving.list_without_candidate(tx, [execution_id for execution_id, _ in overdue])
+    return len(await unplace_executions(tx, overdue, why=why, stranded=frozenset(stranded)))
 
 
 async def expire_deadlines(tx: Tx, *, draw: Callable[[], float]) -> int:

@@ -8,6 +8,7 @@ from attune.domain.messages import MessageType
 from attune.domain.retry import Ending, decide_ending
 from attune.operations.change_executions import change_executions
 from attune.operations.keep_unplaced import keep_unplaced
+from attune.operations.workers.quarantine_actions import clear_suspects
 from attune.storage import assignments, executions, late_results, lines
 from attune.storage.assignments import Held
 from attune.storage.executions import Locked
@@ -64,6 +65,7 @@ async def apply_endings(tx: Tx, changes: Sequence[Change], locked: dict[int, Loc
             )
     outside = [locked[change.execution_id] for change in done if change.target is Status.REQUESTED]
     await _give_back(tx, outside)
+    await clear_suspects(tx, [locked[change.execution_id] for change in done if change.target is Status.SUCCEEDED])
     return done
 
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from attune.domain.execution import Status
-from attune.domain.placement import Requirements, choose_workers, take_turns, total_room
+from attune.domain.placement import choose_workers, take_turns, total_room
 from attune.operations.schedule_executions import schedule_executions
 from attune.storage import actions, executions, unplaced, workers
+from attune.storage.actions import Pool
 from attune.storage.tx import Tx
 
 Draw = Callable[[], float]
@@ -19,11 +20,12 @@ PLACED_MAX = 500
 
 async def place_admitted(tx: Tx, pools: Sequence[int], *, actor: str, draw: Draw) -> int:
     """Place what waits in these pools; returns how many were placed."""
-    requirements = await actions.requirements_of(tx, pools) if pools else {}
-    return sum([await _place_pool(tx, requirements[pool], actor=actor, draw=draw) for pool in sorted(requirements)])
+    found = await actions.list_pools(tx, pools) if pools else {}
+    return sum([await _place_pool(tx, found[pool], actor=actor, draw=draw) for pool in sorted(found)])
 
 
-async def _place_pool(tx: Tx, requirements: Requirements, *, actor: str, draw: Draw) -> int:
+async def _place_pool(tx: Tx, pool: Pool, *, actor: str, draw: Draw) -> int:
+    requirements = pool.requirements
     # The lock comes before capacity is read, or two replicas would fill the same room. Workers are locked before
     # executions here, which is safe: only a drain conflicts with FOR KEY SHARE, and it locks nothing else.
     await unplaced.lock_pool(tx, requirements.pool)
@@ -31,7 +33,8 @@ async def _place_pool(tx: Tx, requirements: Requirements, *, actor: str, draw: D
     room = min(total_room(candidates, requirements), PLACED_MAX)
     if not room:
         return 0
-    first = take_turns(await unplaced.list_first(tx, requirements.pool, limit=room * TURNS_WINDOW))[:room]
+    window = await unplaced.list_first(tx, requirements.pool, quarantined=pool.quarantined, limit=room * TURNS_WINDOW)
+    first = take_turns(window)[:room]
     current = await executions.lock_scheduling(tx, [item.execution_id for item in first])
     waiting = [
         replace(item, attempt=attempt, avoid=worker_id)

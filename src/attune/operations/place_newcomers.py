@@ -29,11 +29,12 @@ async def place_newcomers(
 
 
 async def _choose(tx: Tx, waiting: Sequence[Waiting], pool: int, *, draw: Draw) -> dict[int, Candidate]:
-    requirements = await actions.requirements_of(tx, [pool])
-    if pool not in requirements or await unplaced.has_any(tx, pool):
+    found = (await actions.list_pools(tx, [pool])).get(pool)
+    if found is None or await unplaced.has_any(tx, pool, quarantined=found.quarantined):
         return {}
     candidates = await workers.lock_candidates(tx)
-    return choose_workers(take_turns(waiting), candidates, requirements[pool], draw=draw)
+    free = [item for item in waiting if item.action_id not in found.quarantined]
+    return choose_workers(take_turns(free), candidates, found.requirements, draw=draw)
 
 
 async def _let_wait(tx: Tx, left: Sequence[Waiting], *, pool: int, current: Status, actor: str) -> None:

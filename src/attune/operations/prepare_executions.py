@@ -1,7 +1,7 @@
 """Refuses whatever can be refused of a request before anything is written."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from attune.domain.errors import AttuneError, FieldError, Invalid, NotFound
@@ -10,7 +10,7 @@ from attune.domain.parameters import validate_parameters
 from attune.domain.refs import did_you_mean
 from attune.storage import actions
 from attune.storage.actions import Runnable
-from attune.storage.executions import NewExecution
+from attune.storage.births import NewExecution
 from attune.storage.tx import Tx
 
 
@@ -25,6 +25,7 @@ class Request:
     traceparent: str | None = None
     not_before: datetime | None = None
     worker_id: int | None = None
+    worker_queue_ttl_seconds: float | None = None
     # Who asks for it as a part of itself; nobody can say so from outside.
     parent: int | None = None
 
@@ -37,11 +38,10 @@ async def prepare_executions(
     prepared = []
     for position, request in enumerate(requests):
         prefix = f"/executions/{position}" if len(requests) > 1 else ""
-        action = known.get(request.action_ref)
-        if action is None:
+        if (action := known.get(request.action_ref)) is None:
             suggestion = did_you_mean(request.action_ref, await actions.list_refs(tx))
             msg = f"action {request.action_ref!r} does not exist{suggestion}"
-            raise NotFound(msg, code="unknown_action", fields=[_field(prefix, "/action_ref", msg)])
+            raise NotFound(msg, code="unknown_action", fields=[FieldError(pointer=f"{prefix}/action_ref", message=msg)])
         prepared.append(_prepare(request, action, prefix=prefix, identity=identity, requested_by=requested_by))
     return prepared
 
@@ -51,11 +51,11 @@ def _prepare(
 ) -> NewExecution:
     if not action.enabled:
         msg = f"action {action.ref} is disabled"
-        raise Invalid(msg, code="action_disabled", fields=[_field(prefix, "/action_ref", msg)])
+        raise Invalid(msg, code="action_disabled", fields=[FieldError(pointer=f"{prefix}/action_ref", message=msg)])
     try:
         parameters = validate_parameters(action.parameters, dict(request.parameters))
     except AttuneError as error:
-        fields = [_field(prefix, f"/parameters{field.pointer}", field.message) for field in error.fields]
+        fields = [replace(field, pointer=f"{prefix}/parameters{field.pointer}") for field in error.fields]
         raise Invalid(error.message, code=error.code, fields=fields) from error
     return NewExecution(
         action_id=action.action_id,
@@ -67,6 +67,7 @@ def _prepare(
         identity=identity,
         max_attempts=action.max_attempts,
         timeout_seconds=action.timeout_seconds,
+        worker_queue_ttl_seconds=request.worker_queue_ttl_seconds or action.worker_queue_ttl_seconds,
         not_before=request.not_before,
         pinned_to=request.worker_id,
         parent=request.parent,
@@ -74,7 +75,3 @@ def _prepare(
         traceparent=request.traceparent,
         changed_by=requested_by,
     )
-
-
-def _field(prefix: str, pointer: str, message: str) -> FieldError:
-    return FieldError(pointer=prefix + pointer, message=message)

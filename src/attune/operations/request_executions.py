@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from attune.domain.execution import Status
 from attune.domain.messages import MessageType
-from attune.operations.lines.find_lines import find_lines
+from attune.operations.lines.find_lines import Belonging, find_lines
 from attune.operations.lines.join_lines import LockedLines, QueueFull, lock_lines
 from attune.operations.lines.plan_births import plan_births
-from attune.storage import executions, lines
-from attune.storage.executions import Birth, Inserted, NewExecution
+from attune.operations.workers.judge_births import find_unserved
+from attune.storage import lines
+from attune.storage.births import Birth, Inserted, NewExecution, insert_many
 from attune.storage.lines import NewEntry
 from attune.storage.tx import Tx
 
@@ -16,17 +17,23 @@ Submission = Sequence[NewExecution]
 
 
 async def request_executions(
-    tx: Tx, submissions: Sequence[Submission], *, max_queue_length: int
+    tx: Tx, submissions: Sequence[Submission], *, max_queue_length: int, no_worker_grace_seconds: float
 ) -> list[list[Inserted] | QueueFull]:
-    """Accept each submission whole, in the order given, or refuse it whole because a line is full."""
+    """Accept each submission whole, in the order given, or refuse it whole because a line is full.
+
+    What nobody alive could run is recorded as failed, or gets a grace, and joins no line if it failed.
+    """
     every = [item for submission in submissions for item in submission]
+    actions = sorted({item.action_id for item in every})
+    unserved = await find_unserved(tx, actions, grace_seconds=no_worker_grace_seconds)
     places = await find_lines(tx, every, max_queue_length=max_queue_length)
+    places = [Belonging() if unserved.fails(item) else place for item, place in zip(every, places, strict=True)]
     locked = await lock_lines(tx, dict(place.line for place in places if place.line is not None))
     rest = iter(places)
     plans = [plan_births(locked, [next(rest) for _ in submission], submission) for submission in submissions]
     accepted = [plan for plan in plans if not isinstance(plan, QueueFull)]
-    births = [birth for plan in accepted for birth in plan]
-    inserted = iter(await executions.insert_many(tx, births) if births else [])
+    births = [unserved.judge(birth) for plan in accepted for birth in plan]
+    inserted = iter(await insert_many(tx, births) if births else [])
     answers = [plan if isinstance(plan, QueueFull) else [next(inserted) for _ in plan] for plan in plans]
     rows = [row for answer in answers if not isinstance(answer, QueueFull) for row in answer]
     if locked.counts:

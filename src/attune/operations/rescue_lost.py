@@ -6,6 +6,7 @@ from attune.domain.execution import Change, Failure, Status
 from attune.domain.retry import Ending, Outcome, decide_ending
 from attune.domain.unplacing import Unplacing, decide_unplacing
 from attune.operations.finish_executions import apply_endings, lock_for_ending
+from attune.operations.workers.quarantine_actions import count_losses
 from attune.storage import assignments, workers
 from attune.storage.assignments import Lost
 from attune.storage.executions import Locked
@@ -30,6 +31,15 @@ async def rescue_lost(tx: Tx, *, placements_max: int, draw: Callable[[], float])
             if (row := locked.get(item.execution_id)) and _is_current(row, item)
         ]
         moved = await apply_endings(tx, changes, locked)
+        gone = {(change.execution_id, change.attempt) for change in moved}
+        await count_losses(
+            tx,
+            [
+                (locked[item.execution_id].waiting.action_id, item.worker_instance)
+                for item in lost
+                if item.started and (item.execution_id, item.attempt) in gone and item.worker_instance
+            ],
+        )
     await workers.mark_stale_lost(tx)
     return len(moved)
 

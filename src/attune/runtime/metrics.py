@@ -47,6 +47,8 @@ class Metrics:
     line_limit: Gauge
     line_oldest_seconds: Gauge
     line_wait_seconds: Gauge
+    dead_letter_latency_seconds: Histogram
+    executions_failed_by_dead_letter: Counter
 
     def counts(self) -> Iterator[Count]:
         """What this process has counted since it began."""
@@ -119,15 +121,15 @@ def build_metrics(*, version: str, service: str) -> Metrics:
     def gauge(name: str, doc: str, *labels: str) -> Gauge:
         return Gauge(f"attune_{name}", doc, labels, registry=registry)
 
+    def seconds(name: str, doc: str) -> Histogram:
+        return Histogram(f"attune_{name}_seconds", doc, buckets=_START_BUCKETS, registry=registry)
+
     return Metrics(
         registry=registry,
         executions=counter("executions", "Executions that ended.", "status"),
         execution_timeouts=counter("execution_timeouts", "Executions that ended because a time was up.", "by"),
-        request_to_running_seconds=Histogram(
-            "attune_request_to_running_seconds",
-            "Time from accepting an execution to its first start on a worker.",
-            buckets=_START_BUCKETS,
-            registry=registry,
+        request_to_running_seconds=seconds(
+            "request_to_running", "Time from accepting an execution to its first start on a worker."
         ),
         sweep_actions=counter("sweep_actions", "What recovery sweeps had to mend.", "sweep"),
         fenced_writes=counter("fenced_writes", "Writes refused because their attempt was no longer current."),
@@ -146,5 +148,11 @@ def build_metrics(*, version: str, service: str) -> Metrics:
             "How long those waited who were admitted in the last full minute.",
             "scope",
             "quantile",
+        ),
+        dead_letter_latency_seconds=seconds(
+            "dead_letter_latency", "Time from the death of a dispatch to what followed from it."
+        ),
+        executions_failed_by_dead_letter=counter(
+            "executions_failed_by_dead_letter", "Executions that failed because no worker took them in time."
         ),
     )

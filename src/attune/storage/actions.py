@@ -22,6 +22,7 @@ class Runnable:
     runner: str
     parameters: Mapping[str, Json]
     timeout_seconds: float
+    worker_queue_ttl_seconds: float | None
     max_attempts: int
     enabled: bool
 
@@ -41,7 +42,8 @@ async def find_runnable(tx: Tx, refs: Sequence[str]) -> dict[str, Runnable]:
     rows = await tx.fetch(
         """
         SELECT a.id AS action_id, a.ref, p.version AS pack_version, a.runner, a.parameters, a.timeout_seconds,
-               COALESCE((a.retry ->> 'max_attempts')::int, 1) AS max_attempts, a.enabled AND p.enabled AS enabled
+               a.worker_queue_ttl_seconds, COALESCE((a.retry ->> 'max_attempts')::int, 1) AS max_attempts,
+               a.enabled AND p.enabled AS enabled
           FROM action a JOIN pack p ON p.id = a.pack
          WHERE a.ref = ANY($1)
         """,
@@ -55,15 +57,30 @@ async def list_refs(tx: Tx) -> list[str]:
     return await tx.fetch_column("SELECT ref FROM action ORDER BY ref LIMIT 10000")
 
 
-async def requirements_of(tx: Tx, pools: Sequence[int]) -> dict[int, Requirements]:
-    """What each pool asks of a worker."""
+async def list_capable(tx: Tx, action_ids: Sequence[int]) -> set[int]:
+    """Which of these actions some worker that is alive could run, with or without room."""
+    return set(await tx.fetch_column("SELECT id FROM action WHERE id = ANY($1) AND has_candidate(id)", action_ids))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """What the actions of a pool ask of a worker, and which of them are quarantined."""
+
+    requirements: Requirements
+    quarantined: Sequence[int]
+
+
+async def list_pools(tx: Tx, pools: Sequence[int]) -> dict[int, Pool]:
+    """These pools, as placement needs them."""
     rows = await tx.fetch(
         """
-        SELECT DISTINCT ON (pool) pool, runner, labels, isolation FROM action WHERE pool = ANY($1)
+        SELECT pool, runner, labels, isolation,
+               COALESCE(array_agg(id) FILTER (WHERE quarantined_at IS NOT NULL), '{}') AS quarantined
+          FROM action WHERE pool = ANY($1) GROUP BY pool, runner, labels, isolation
         """,
         pools,
     )
-    return {row["pool"]: _requirements(row) for row in rows}
+    return {row["pool"]: Pool(requirements=_requirements(row), quarantined=row["quarantined"]) for row in rows}
 
 
 def _requirements(row: Row) -> Requirements:
@@ -81,15 +98,16 @@ async def save_many(tx: Tx, pack_id: int, actions: Sequence[ActionDefinition], *
         """
         INSERT INTO action (ref, pack, label, description, runner, entry_point, command, command_from, parameters,
                             output, parameter_delivery, parameter_format, output_format, timeout_seconds, retry,
-                            idempotent, on_worker_lost, labels, isolation, pool, enabled, adhoc)
+                            idempotent, on_worker_lost, labels, isolation, pool, enabled, worker_queue_ttl_seconds,
+                            adhoc)
         SELECT n.ref, $2, n.label, n.description, n.runner, n.entry_point, n.command, n.command_from, n.parameters,
                n.output, n.parameter_delivery, n.parameter_format, n.output_format, n.timeout_seconds, n.retry,
-               n.idempotent, n.on_worker_lost, n.labels, n.isolation, n.pool, n.enabled, $3
+               n.idempotent, n.on_worker_lost, n.labels, n.isolation, n.pool, n.enabled, n.worker_queue_ttl_seconds, $3
           FROM jsonb_to_recordset($1) AS n (
                ref text, label text, description text, runner text, entry_point text, command text, command_from text,
                parameters jsonb, output jsonb, parameter_delivery text, parameter_format text, output_format text,
                timeout_seconds float8, retry jsonb, idempotent boolean, on_worker_lost text, labels jsonb,
-               isolation text, pool bigint, enabled boolean)
+               isolation text, pool bigint, enabled boolean, worker_queue_ttl_seconds float8)
         ON CONFLICT (ref) DO UPDATE
            SET pack = EXCLUDED.pack, label = EXCLUDED.label, description = EXCLUDED.description,
                runner = EXCLUDED.runner, entry_point = EXCLUDED.entry_point, command = EXCLUDED.command,
@@ -98,7 +116,8 @@ async def save_many(tx: Tx, pack_id: int, actions: Sequence[ActionDefinition], *
                output_format = EXCLUDED.output_format, timeout_seconds = EXCLUDED.timeout_seconds,
                retry = EXCLUDED.retry, idempotent = EXCLUDED.idempotent, on_worker_lost = EXCLUDED.on_worker_lost,
                labels = EXCLUDED.labels, isolation = EXCLUDED.isolation, pool = EXCLUDED.pool,
-               enabled = EXCLUDED.enabled, adhoc = EXCLUDED.adhoc, updated = now()
+               enabled = EXCLUDED.enabled, worker_queue_ttl_seconds = EXCLUDED.worker_queue_ttl_seconds,
+               adhoc = EXCLUDED.adhoc, updated = now()
         """,
         [_document(action) for action in ordered],
         pack_id,

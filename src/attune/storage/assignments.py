@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from attune.storage.tx import Tx
@@ -152,6 +153,8 @@ class Lost:
     execution_id: int
     attempt: int
     worker_id: int
+    # None: pinned, and never started.
+    worker_instance: UUID | None
     started: bool
     cause: str
 
@@ -165,7 +168,7 @@ async def list_lost(tx: Tx, *, limit: int) -> list[Lost]:
     """
     rows = await tx.fetch(
         """
-        SELECT a.execution_id, a.attempt, a.worker_id, a.started_at IS NOT NULL AS started,
+        SELECT a.execution_id, a.attempt, a.worker_id, a.worker_instance, a.started_at IS NOT NULL AS started,
                CASE WHEN a.started_at IS NOT NULL THEN 'lease ran out'
                     WHEN w.id IS NULL OR w.instance <> a.worker_instance THEN 'worker was restarted'
                     WHEN w.status IN ('lost', 'inactive') THEN 'worker is ' || w.status
@@ -227,3 +230,46 @@ async def list_past_deadline(tx: Tx, *, limit: int) -> list[tuple[int, int]]:
         limit,
     )
     return [(row["execution_id"], row["attempt"]) for row in rows]
+
+
+async def list_patient(tx: Tx, items: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """Which of these unstarted attempts have a time to live of their own that lies ahead, and their worker."""
+    rows = await tx.fetch(
+        """
+        SELECT a.execution_id, a.attempt, a.worker_id
+          FROM assignment a
+          JOIN unnest($1::bigint[], $2::int[]) AS i (id, attempt) ON a.execution_id = i.id AND a.attempt = i.attempt
+          JOIN execution e ON e.id = a.execution_id
+         WHERE a.started_at IS NULL AND a.placed_at + make_interval(secs => e.worker_queue_ttl_seconds) > now()
+        """,
+        [item[0] for item in items],
+        [item[1] for item in items],
+    )
+    return {(row["execution_id"], row["attempt"]): row["worker_id"] for row in rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overdue:
+    """An attempt that waited for its worker longer than it may."""
+
+    execution_id: int
+    attempt: int
+    worker_id: int
+    died_at: datetime
+
+
+async def list_past_own_ttl(tx: Tx, *, pinned_ttl_seconds: float | None, limit: int) -> list[Overdue]:
+    """Unstarted attempts that outlived their own time to live, or, pinned and without one, the one given."""
+    rows = await tx.fetch(
+        """
+        SELECT a.execution_id, a.attempt, a.worker_id, a.placed_at + make_interval(secs => t.seconds) AS died_at
+          FROM assignment a JOIN execution e ON e.id = a.execution_id
+         CROSS JOIN LATERAL (
+            SELECT COALESCE(e.worker_queue_ttl_seconds, CASE WHEN e.pinned THEN $1::float8 END) AS seconds) t
+         WHERE a.started_at IS NULL AND a.placed_at + make_interval(secs => t.seconds) <= now()
+         ORDER BY a.execution_id LIMIT $2
+        """,
+        pinned_ttl_seconds,
+        limit,
+    )
+    return [Overdue(**dict(row)) for row in rows]

@@ -1,42 +1,15 @@
-"""Rows of `execution`: inserting, locking, the one guarded update of their status, and reading for people."""
+"""Rows of `execution`: locking, and the one guarded update of their status."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from attune.domain.definitions import OnWorkerLost
-from attune.domain.execution import Change, Failure, Status
+from attune.domain.execution import Change, Status
 from attune.domain.json_values import Json
 from attune.domain.placement import Waiting
 from attune.domain.retry import Running
 from attune.storage.actions import retry_of
 from attune.storage.tx import Row, Tx
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewExecution:
-    """A row to be inserted."""
-
-    action_id: int
-    action_ref: str
-    pack_version: str
-    runner: str
-    parameters: Mapping[str, Json]
-    priority: int
-    identity: int | None
-    max_attempts: int
-    timeout_seconds: float
-    not_before: datetime | None
-    pinned_to: int | None
-    trace_tag: str | None
-    traceparent: str | None
-    changed_by: str
-    parent: int | None = None
-
-    @property
-    def waits_outside(self) -> bool:
-        """A delayed start joins a line when it is due, and pinned work is nobody's to hold back."""
-        return self.not_before is not None or self.pinned_to is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,80 +19,6 @@ class Requested:
     waiting: Waiting
     pool: int
     pinned_to: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Birth:
-    """How a row begins: requested, waiting in a line, or already cancelled with the reason."""
-
-    new: NewExecution
-    status: Status = Status.REQUESTED
-    line_id: int | None = None
-    line_seq: int | None = None
-    failure: Failure | None = None
-    # Joins no line, because this ancestor holds a slot there.
-    inherits: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inserted:
-    """A new row as it was born, and how long its start lies ahead by the database's clock."""
-
-    execution_id: int
-    created: datetime
-    delay_seconds: float
-    status: str
-    line_id: int | None
-    line_seq: int | None
-    error: Json
-
-
-async def insert_many(tx: Tx, births: Sequence[Birth]) -> list[Inserted]:
-    """Insert in the order given; ids ascend in that order."""
-    new = [birth.new for birth in births]
-    rows = await tx.fetch(
-        """
-        INSERT INTO execution (action, action_ref, pack_version, runner, parameters, status, priority, identity,
-                               max_attempts, timeout_seconds, not_before, worker, pinned, trace_tag, traceparent,
-                               changed_by, change_reason, line_id, line_seq, error, parent, inherits, queued_at,
-                               ended_at)
-        SELECT action, action_ref, pack_version, runner, parameters, status, priority, identity, max_attempts,
-               timeout_seconds, not_before, pinned_to, pinned_to IS NOT NULL, trace_tag,
-               traceparent, changed_by, COALESCE(error ->> 'message', 'inherits slot of ' || inherits, ''), line_id,
-               line_seq, error, parent, inherits,
-               CASE WHEN status = 'queued' THEN now() END, CASE WHEN status = 'cancelled' THEN now() END
-          FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::int[], $7::bigint[],
-                      $8::int[], $9::float8[], $10::timestamptz[], $11::bigint[], $12::text[], $13::text[], $14::text[],
-                      $15::text[], $16::bigint[], $17::bigint[], $18::jsonb[], $19::bigint[], $20::bigint[])
-               WITH ORDINALITY AS n (action, action_ref, pack_version, runner, parameters, priority, identity,
-                                     max_attempts, timeout_seconds, not_before, pinned_to, trace_tag, traceparent,
-                                     changed_by, status, line_id, line_seq, error, parent, inherits, position)
-         ORDER BY position
-        RETURNING id AS execution_id, created, status, line_id, line_seq, error,
-                  GREATEST(0, COALESCE(extract(epoch FROM not_before - now()), 0))::float8 AS delay_seconds
-        """,
-        [item.action_id for item in new],
-        [item.action_ref for item in new],
-        [item.pack_version for item in new],
-        [item.runner for item in new],
-        [item.parameters for item in new],
-        [item.priority for item in new],
-        [item.identity for item in new],
-        [item.max_attempts for item in new],
-        [item.timeout_seconds for item in new],
-        [item.not_before for item in new],
-        [item.pinned_to for item in new],
-        [item.trace_tag for item in new],
-        [item.traceparent for item in new],
-        [item.changed_by for item in new],
-        [birth.status for birth in births],
-        [birth.line_id for birth in births],
-        [birth.line_seq for birth in births],
-        [birth.failure for birth in births],
-        [item.parent for item in new],
-        [birth.inherits for birth in births],
-    )
-    return [Inserted(**dict(row)) for row in rows]
 
 
 async def change_many(tx: Tx, changes: Sequence[Change]) -> list[int]:
@@ -214,6 +113,8 @@ class Locked:
     pinned: bool
     worker_id: int | None
     line_id: int | None
+    # Workers were lost while they ran its action, which has not succeeded since.
+    suspect: bool
 
 
 async def lock_many(tx: Tx, ids: Sequence[int]) -> dict[int, Locked]:
@@ -221,7 +122,7 @@ async def lock_many(tx: Tx, ids: Sequence[int]) -> dict[int, Locked]:
     rows = await tx.fetch(
         """
         SELECT e.id, e.action, e.status, e.attempt, e.tries, e.max_attempts, e.priority, e.placements, e.pinned,
-               e.worker, e.line_id, a.pool, a.retry, a.idempotent, a.on_worker_lost
+               e.worker, e.line_id, a.pool, a.retry, a.idempotent, a.on_worker_lost, a.lost_workers <> '{}' AS suspect
           FROM execution e JOIN action a ON a.id = e.action
          WHERE e.id = ANY($1) AND e.ended_at IS NULL
          ORDER BY e.id FOR NO KEY UPDATE OF e
@@ -251,6 +152,7 @@ def _locked(row: Row) -> Locked:
         pinned=row["pinned"],
         worker_id=row["worker"],
         line_id=row["line_id"],
+        suspect=row["suspect"],
     )
 
 
@@ -312,6 +214,25 @@ async def list_due(tx: Tx, *, overdue_seconds: float, limit: int) -> list[int]:
 async def exists(tx: Tx, execution_id: int) -> bool:
     """Whether there is such an execution, live or ended."""
     return bool(await tx.fetch_value("SELECT EXISTS (SELECT 1 FROM execution WHERE id = $1)", execution_id))
+
+
+async def list_live_family(tx: Tx, execution_id: int, *, depth_max: int, limit: int) -> dict[int, int]:
+    """Everybody alive below an execution with their parents, each parent before its children; not locked."""
+    rows = await tx.fetch(
+        """
+        WITH RECURSIVE family AS (
+            SELECT e.id, e.parent, 0 AS depth FROM execution e WHERE e.id = $1
+            UNION ALL
+            SELECT c.id, c.parent, f.depth + 1 FROM family f JOIN execution c ON c.parent = f.id
+             WHERE f.depth < $2 AND c.ended_at IS NULL
+        )
+        SELECT id, parent FROM family WHERE depth > 0 ORDER BY depth, id LIMIT $3
+        """,
+        execution_id,
+        depth_max,
+        limit,
+    )
+    return {row["id"]: row["parent"] for row in rows}
 
 
 async def list_patient(tx: Tx, ids: Sequence[int]) -> dict[int, bool]:

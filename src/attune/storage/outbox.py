@@ -205,9 +205,9 @@ async def claim_overdue(tx: Tx, *, limit: int, overdue_seconds: float, claim_sec
     return [message_of(row) for row in rows]
 
 
-async def expire_dispatches(tx: Tx, *, ttl_seconds: float, limit: int) -> int:
+async def expire_dispatches(tx: Tx, *, ttl_seconds: float, limit: int) -> list[Message]:
     """Move dispatches that no worker took in time to the dead letters."""
-    moved = await tx.fetch_column(
+    rows = await tx.fetch(
         """
         UPDATE outbox SET topic = $3, not_before = now(), created = now(), deliveries = 0,
                           deaths = deaths || jsonb_build_array(topic || ' expired at ' || now())
@@ -216,13 +216,13 @@ async def expire_dispatches(tx: Tx, *, ttl_seconds: float, limit: int) -> int:
              WHERE topic >= 'execution.dispatch.worker.' AND topic < 'execution.dispatch.worker/'
                AND created <= now() - make_interval(secs => $1)
              ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED))
-        RETURNING id
+        RETURNING id, topic, type, items, deliveries, created, not_before, deaths
         """,
         ttl_seconds,
         limit,
         DEAD_TOPIC,
     )
-    return len(moved)
+    return [message_of(row) for row in rows]
 
 
 async def measure(tx: Tx, *, limit: int) -> tuple[int, float]:

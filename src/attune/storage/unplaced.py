@@ -49,15 +49,16 @@ async def lock_pool(tx: Tx, pool: int) -> None:
     await tx.execute("SELECT pg_advisory_xact_lock($1)", pool)
 
 
-async def list_first(tx: Tx, pool: int, *, limit: int) -> list[Waiting]:
-    """The first of a pool, by priority and age."""
+async def list_first(tx: Tx, pool: int, *, quarantined: Sequence[int], limit: int) -> list[Waiting]:
+    """The first of a pool, by priority and age; executions of quarantined actions are passed over."""
     rows = await tx.fetch(
         """
         SELECT execution_id, priority, action_id FROM unplaced
-         WHERE pool = $1 ORDER BY priority DESC, execution_id LIMIT $2
+         WHERE pool = $1 AND action_id <> ALL($3) ORDER BY priority DESC, execution_id LIMIT $2
         """,
         pool,
         limit,
+        quarantined,
     )
     return [
         Waiting(execution_id=row["execution_id"], attempt=0, action_id=row["action_id"], priority=row["priority"])
@@ -65,9 +66,13 @@ async def list_first(tx: Tx, pool: int, *, limit: int) -> list[Waiting]:
     ]
 
 
-async def has_any(tx: Tx, pool: int) -> bool:
-    """Whether somebody of this pool waits already."""
-    return bool(await tx.fetch_value("SELECT EXISTS (SELECT 1 FROM unplaced WHERE pool = $1)", pool))
+async def has_any(tx: Tx, pool: int, *, quarantined: Sequence[int]) -> bool:
+    """Whether somebody of this pool, who could be placed, waits already."""
+    return bool(
+        await tx.fetch_value(
+            "SELECT EXISTS (SELECT 1 FROM unplaced WHERE pool = $1 AND action_id <> ALL($2))", pool, quarantined
+        )
+    )
 
 
 async def list_pools(tx: Tx) -> list[int]:

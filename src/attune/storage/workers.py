@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from attune.domain.definitions import Isolation
+from attune.domain.endings.dead_letters import AVOIDED_SECONDS
 from attune.domain.json_values import Json
 from attune.domain.placement import STALE_INTERVALS, Candidate
 from attune.storage.tx import Row, Tx
@@ -36,6 +37,7 @@ async def register(tx: Tx, worker: Registration) -> int:
         ON CONFLICT (name) DO UPDATE
            SET instance = EXCLUDED.instance, runtimes = EXCLUDED.runtimes, labels = EXCLUDED.labels,
                capacity = EXCLUDED.capacity, isolation = EXCLUDED.isolation, status = 'active', marked_full = false,
+               leaving = false, pinged_at = NULL, awaited_since = NULL, ponged_at = NULL,
                heartbeat_interval = EXCLUDED.heartbeat_interval, last_heartbeat = now(), host = EXCLUDED.host,
                pid = EXCLUDED.pid, version = EXCLUDED.version, updated = now()
         RETURNING id
@@ -54,30 +56,42 @@ async def register(tx: Tx, worker: Registration) -> int:
     return worker_id
 
 
-async def beat(tx: Tx, instance: UUID) -> str | None:
-    """Note a heartbeat and return the status; None if another process has taken the name over.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """What a heartbeat finds. No status: another process has taken the name over."""
 
-    A worker that was believed lost and speaks again is active again.
-    """
-    status: str | None = await tx.fetch_value(
+    status: str | None
+    revived: bool
+
+
+async def beat(tx: Tx, instance: UUID) -> Beat:
+    """Note a heartbeat; a worker that was believed lost and speaks again takes part again."""
+    row = await tx.fetch_row(
         """
-        UPDATE worker SET last_heartbeat = now(), status = CASE WHEN status = 'lost' THEN 'active' ELSE status END
-         WHERE instance = $1 RETURNING status
+        WITH before AS (SELECT id, status FROM worker WHERE instance = $1 FOR NO KEY UPDATE)
+        UPDATE worker w
+           SET last_heartbeat = now(),
+               status = CASE WHEN b.status <> 'lost' THEN b.status WHEN w.leaving THEN 'draining' ELSE 'active' END
+          FROM before b WHERE w.id = b.id
+        RETURNING w.status, b.status = 'lost' AND w.status = 'active' AS revived
         """,
         instance,
     )
-    return status
+    return Beat(**dict(row)) if row else Beat(status=None, revived=False)
 
 
-async def change_status(tx: Tx, instance: UUID, status: str) -> bool:
+async def change_status(tx: Tx, instance: UUID, status: str, *, leaving: bool) -> bool:
     """Set the status of one instance; the row lock keeps placements from slipping behind it."""
     changed = await tx.fetch_value(
         """
         WITH locked AS (SELECT id FROM worker WHERE instance = $1 FOR UPDATE)
-        UPDATE worker SET status = $2, updated = now() FROM locked WHERE worker.id = locked.id RETURNING worker.id
+        UPDATE worker SET status = $2, leaving = $3, updated = now()
+          FROM locked WHERE worker.id = locked.id
+        RETURNING worker.id
         """,
         instance,
         status,
+        leaving,
     )
     return changed is not None
 
@@ -96,12 +110,13 @@ async def mark_lost_by_pid(tx: Tx, name: str, pid: int) -> bool:
 
 
 async def mark_stale_lost(tx: Tx) -> list[int]:
-    """Mark the workers lost that have not been heard of for too long."""
+    """Mark the workers lost that have not been heard of for too long; while the database was away nobody could be."""
     return await tx.fetch_column(
         """
         UPDATE worker SET status = 'lost', updated = now()
          WHERE status IN ('active', 'unresponsive', 'draining')
-           AND last_heartbeat + make_interval(secs => $1 * heartbeat_interval) < now()
+           AND GREATEST(last_heartbeat, pg_postmaster_start_time())
+               + make_interval(secs => $1 * heartbeat_interval) < now()
         RETURNING id
         """,
         STALE_INTERVALS,
@@ -121,13 +136,16 @@ async def lock_candidates(tx: Tx) -> list[Candidate]:
     rows = await tx.fetch(
         """
         SELECT w.id, w.instance, w.runtimes, w.labels, w.isolation, w.capacity,
-               (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load
+               (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load,
+               EXISTS (SELECT 1 FROM dead_letter d WHERE d.worker_instance = w.instance
+                          AND d.parked_at > now() - make_interval(secs => $2)) AS avoided
           FROM worker w
          WHERE w.status = 'active' AND NOT w.cordoned AND NOT w.marked_full
            AND w.last_heartbeat + make_interval(secs => $1 * w.heartbeat_interval) >= now()
          ORDER BY w.id FOR KEY SHARE OF w
         """,
         STALE_INTERVALS,
+        AVOIDED_SECONDS,
     )
     return [_candidate(row) for row in rows]
 
@@ -141,6 +159,7 @@ def _candidate(row: Row) -> Candidate:
         isolation=Isolation(row["isolation"]),
         capacity=row["capacity"],
         load=row["load"],
+        avoided=row["avoided"],
     )
 
 

@@ -13,7 +13,9 @@ VERSION = 1
 ENVELOPE_BYTES_MAX = 64 * 1024
 DEATHS_MAX = 100
 
-_PostgresInteger = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+# Pools are known by a hash of what they ask for, and that may be negative.
+_Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Attempt = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
@@ -32,7 +34,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     version: int
     timestamp: datetime
     topic: _Name
-    items: Annotated[tuple[tuple[_PostgresInteger, _PostgresInteger], ...], msgspec.Meta(max_length=ITEMS_MAX)]
+    items: Annotated[tuple[tuple[_Id, _Attempt], ...], msgspec.Meta(max_length=ITEMS_MAX)]
     deliveries: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
     traceparent: Annotated[str, msgspec.Meta(max_length=100)] | None = None
     deaths: Annotated[tuple[str, ...], msgspec.Meta(max_length=DEATHS_MAX)] = ()

@@ -5,10 +5,11 @@ moves those dispatches that could not even be sent, because the worker's queue o
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
+from attune.domain.messages import Message
 from attune.storage import outbox
 from attune.storage.database import Database
 
@@ -19,7 +20,7 @@ INTERVAL_SECONDS_MAX = 5.0
 
 
 async def expire_dispatches(
-    database: Database, *, ttl_seconds: float, is_mine: Callable[[], bool], moved: Callable[[], None]
+    database: Database, *, ttl_seconds: float, is_mine: Callable[[], bool], moved: Callable[[Sequence[Message]], None]
 ) -> None:
     """Move what has expired, for as long as this process is the one to do it; until cancelled."""
     interval = min(max(ttl_seconds / 10, INTERVAL_SECONDS_MIN), INTERVAL_SECONDS_MAX)
@@ -30,5 +31,5 @@ async def expire_dispatches(
         async with database.transaction() as tx:
             expired = await outbox.expire_dispatches(tx, ttl_seconds=ttl_seconds, limit=EXPIRE_BATCH_MAX)
         if expired:
-            structlog.get_logger().warning("dispatches.expired", messages=expired, ttl_seconds=ttl_seconds)
-            moved()
+            structlog.get_logger().warning("dispatches.expired", messages=len(expired), ttl_seconds=ttl_seconds)
+            moved(expired)

@@ -192,7 +192,7 @@ class PostgresTransport:
                 self._database,
                 ttl_seconds=ttl_seconds,
                 is_mine=lambda: any(DEAD_TOPIC in source.topics for source in self._sources),
-                moved=lambda: self._wake([DEAD_TOPIC]),
+                moved=lambda _: self._wake([DEAD_TOPIC]),
             )
 
 

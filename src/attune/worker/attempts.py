@@ -11,6 +11,7 @@ from typing import Final
 
 from attune.domain.messages import Item
 from attune.operations.start_executions import Started
+from attune.runtime.clock import monotonic
 from attune.storage.assignments import Held
 from attune.worker.runners.protocol import Stop
 
@@ -43,6 +44,8 @@ class Entry:
 
     key: Item
     stage: Stage
+    # When it came here, on this machine's monotonic clock.
+    since: float = field(default_factory=monotonic)
     started: Started | None = None
     # On this machine's monotonic clock: from here on, what runs must be gone.
     good_until: float = 0.0

@@ -9,10 +9,10 @@ from typing import Final
 import structlog
 
 from attune.domain.messages import Item, Message, MessageType, dispatch_topic
-from attune.operations.attend_workers import clear_full, hand_back_full, renew_leases
+from attune.operations.attend_workers import DRAINED, clear_full, hand_back_full, hand_back_unstarted, renew_leases
 from attune.operations.lines.admit_waiting import admit_waiting
 from attune.operations.start_executions import Claimant, Started, start_executions
-from attune.runtime.clock import draw, jittered_backoff
+from attune.runtime.clock import draw, jittered_backoff, monotonic
 from attune.runtime.failpoints import afailpoint
 from attune.storage import executions
 from attune.storage.database import Database, may_work_later
@@ -25,6 +25,10 @@ USABLE_SHARE: Final = 2 / 3
 CLAIMED_MAX: Final = 500
 # Pinned work has to wait here for a slot. Beyond this many it is left to the heartbeat to name it again.
 PINNED_WAITING_MAX: Final = 1000
+# What waits here for a slot longer than this share of the lease, a heartbeat, has long actions before it.
+PATIENCE_SHARE: Final = 1 / 3
+# Each pass hands back hundreds; more passes than this means that something keeps placing on a drained worker.
+HAND_BACK_PASSES_MAX: Final = 100
 RETRY_FIRST_SECONDS: Final = 0.05
 RETRY_CEILING_SECONDS: Final = 2.0
 
@@ -61,6 +65,7 @@ class Claims:
         self._actor = claimant.name
         self._closed = False
         self._marked_full = False
+        self._drained = False
         self._wake = slot_freed
         self._log = structlog.get_logger()
 
@@ -112,6 +117,16 @@ class Claims:
         """A slot may be free, or a claim unsettled."""
         self._wake.set()
 
+    def empty(self) -> None:
+        """Somebody drains this worker: give back what was not started, if that was not done for us."""
+        self._drained = True
+        self.wake()
+
+    def announce_room(self) -> None:
+        """This worker was given up and is there again: its room is told as after a full mark."""
+        self._marked_full = True
+        self.wake()
+
     def close(self) -> None:
         """Claim nothing more; what waits is left to the hand-back."""
         self._closed = True
@@ -126,7 +141,9 @@ class Claims:
             self._wake.clear()
             try:
                 await self.settle()
+                await self._give_back_all()
                 await self._claim_waiting()
+                await self._give_back_overdue()
                 await self._clear_mark()
                 failures = 0
             except Exception as error:
@@ -225,6 +242,35 @@ class Claims:
                 for entry in batch.claimed:
                     self._attempts.move(entry, Stage.CLAIMING)
                 await self._claim(tx, batch)
+
+    async def _give_back_all(self) -> None:
+        """The rest of a drain; no placement follows it, so this comes to an end."""
+        for _ in range(HAND_BACK_PASSES_MAX):
+            if not self._drained or self._closed:
+                return
+            async with self._database.transaction() as tx:
+                self._drained = bool(
+                    await hand_back_unstarted(tx, instance=self._claimant.instance, actor=self._actor, reason=DRAINED)
+                )
+
+    async def _give_back_overdue(self) -> None:
+        """Long actions hold every slot: what waits behind them is better off elsewhere. Pinned work has to wait."""
+        since = monotonic() - self._claimant.lease_seconds * PATIENCE_SHARE
+        late = [entry for entry in self._attempts.in_stage(Stage.WAITING) if entry.since < since]
+        if not late or self._closed:
+            return
+        async with self._database.transaction() as tx:
+            pinned = await executions.list_patient(tx, [entry.key[0] for entry in late])
+            batch = _Batch(
+                returned=[entry for entry in late if entry.stage is Stage.WAITING and not pinned.get(entry.key[0])]
+            )
+            if not batch.returned:
+                return
+            tx.at_end(partial(self._act, batch, tx.began_at))
+            for entry in batch.returned:
+                self._attempts.move(entry, Stage.RETURNING)
+            returned = [entry.key for entry in batch.returned]
+            await hand_back_full(tx, returned, instance=self._claimant.instance, actor=self._actor)
 
     async def _clear_mark(self) -> None:
         if not self._marked_full or self._closed or self._attempts.free <= 0:

@@ -53,6 +53,8 @@ class Heartbeat:
         self._claimant = claimant
         self._interval = interval_seconds
         self._metrics = metrics
+        # As the database had it when it last answered.
+        self._status = "active"
         self._now = asyncio.Event()
         # What the last answer named and this process did not know; only what two in a row name is no coincidence.
         self._unstarted: set[Item] = set()
@@ -127,6 +129,18 @@ class Heartbeat:
                 # Not for one that ended meanwhile: the answer to its own report decides.
                 self._fence(entry)
         self._consider_unknown(pulse)
+        self._follow(pulse)
+
+    def _follow(self, pulse: Pulse) -> None:
+        """Somebody may have drained this worker, or let it back in, or given it up for lost."""
+        if pulse.revived:
+            self._claims.announce_room()
+        if pulse.status in (None, self._status):
+            return
+        self._log.info("worker.status", status=pulse.status, before=self._status)
+        self._status = pulse.status
+        if pulse.status == "draining":
+            self._claims.empty()
 
     def _fence(self, entry: Entry) -> None:
         self._metrics.fenced_writes.inc()

@@ -16,7 +16,9 @@ from attune.domain.messages import Item, Message, MessageType
 from attune.domain.placement import NATIVE_BUFFER
 from attune.operations.attend_workers import begin_drain, hand_back_unstarted, leave, register_worker
 from attune.operations.start_executions import Claimant
+from attune.operations.workers.answer_ping import answer_ping
 from attune.runtime.clock import draw, jittered_backoff, monotonic, new_uuid
+from attune.runtime.failpoints import afailpoint
 from attune.runtime.supervise import Tasks
 from attune.storage.database import may_work_later
 from attune.storage.own_connection import OwnConnection
@@ -181,12 +183,15 @@ class Worker:
         tasks.start("cancels", lambda: self._consume(queues[1], self.take_control))
         self._log.info("worker.started", instance=str(self._claimant.instance), capacity=plan.capacity)
 
-    async def take_control(self, _tx: Tx, messages: Sequence[Message]) -> None:
-        """Cancels, and pings, which a heartbeat answers."""
+    async def take_control(self, tx: Tx, messages: Sequence[Message]) -> None:
+        """Cancels, and pings: the answer is written here, because it says that this consumer lives."""
+        await afailpoint("worker.control")
+        if any(message.type == MessageType.WORKER_PINGED for message in messages):
+            await answer_ping(tx, instance=self._claimant.instance)
+            # Somebody may have drained or uncordoned this worker; the answer to a heartbeat says so.
+            self.heartbeat.beat_now()
         for message in messages:
-            if message.type == MessageType.WORKER_PINGED:
-                self.heartbeat.beat_now()
-            elif message.type == MessageType.EXECUTION_CANCEL_REQUESTED:
+            if message.type == MessageType.EXECUTION_CANCEL_REQUESTED:
                 for item in message.items:
                     self.cancel(item)
 

@@ -21,6 +21,7 @@ from attune.operations.definitions.create_action import create_action
 from attune.operations.definitions.create_pack import create_pack
 from attune.operations.definitions.create_policy import create_policy
 from attune.operations.install_pack import Installed, install_pack
+from attune.operations.workers.quarantine_actions import release_action
 from attune.packs.read import PackReading, read_pack
 from attune.packs.store import stage
 from attune.storage import actions as action_rows
@@ -121,6 +122,13 @@ async def add_action(call: Call[NoQuery, Document]) -> Reply:
     async with call.services.parts.database.transaction() as tx:
         await create_action(tx, action, by=call.actor)
         return Reply(value=await _get_action(tx, action.ref), status=201)
+
+
+async def release(call: Call[NoQuery, NoBody]) -> Reply:
+    ref = call.path_text("ref")
+    async with call.services.parts.database.transaction() as tx:
+        await release_action(tx, ref, by=call.actor)
+        return Reply(value=await _get_action(tx, ref))
 
 
 async def list_policies(call: Call[PageQuery, NoBody]) -> Reply:
@@ -250,6 +258,17 @@ ENDPOINTS: Final[tuple[AnyEndpoint, ...]] = (
         answer=ActionView,
         also=(404,),
         respond=get_action,
+    ),
+    Endpoint(
+        method=Method.POST,
+        path="/api/v1/actions/{ref}/release",
+        name="release_action",
+        summary="Let a quarantined action be placed again.",
+        permission=parse_permission("actions:release"),
+        scope=Scope.INSTALLATION,
+        answer=ActionView,
+        also=(404,),
+        respond=release,
     ),
     Endpoint(
         method=Method.GET,

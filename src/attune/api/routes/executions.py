@@ -1,4 +1,4 @@
-"""Executions: asking for them, looking at them, stopping them."""
+"""Executions: asking for them, looking at them."""
 
 import hashlib
 import re
@@ -25,18 +25,15 @@ from attune.domain.execution import TERMINAL, Status
 from attune.domain.idempotency import Claim, KeyName, repeat_answer
 from attune.domain.permission import Permission, Scope, parse_permission
 from attune.operations.acceptance import Acceptance, Submission, read_acceptance
-from attune.operations.access.write_audit import Deed, write_audit
-from attune.operations.cancel_execution import cancel_execution
 from attune.operations.prepare_executions import Request, prepare_executions
 from attune.storage.access import idempotency_keys
-from attune.storage.executions import NewExecution
+from attune.storage.births import NewExecution
 from attune.storage.views import execution_logs, executions
 from attune.storage.views.execution_logs import LogChunk
 from attune.storage.views.executions import ExecutionFilter, ExecutionView, LinePlace
 
 READ: Final = parse_permission("executions:read")
 CREATE: Final = parse_permission("executions:create")
-CANCEL: Final = parse_permission("executions:cancel")
 PIN: Final = parse_permission("executions:pin")
 PRIORITISE: Final = parse_permission("executions:prioritise")
 
@@ -165,6 +162,7 @@ def _request(wanted: ExecutionRequest) -> Request:
         trace_tag=wanted.trace_tag,
         not_before=wanted.not_before,
         worker_id=wanted.worker_id,
+        worker_queue_ttl_seconds=wanted.worker_queue_ttl_seconds,
     )
 
 
@@ -254,14 +252,6 @@ async def list_execution_logs(call: Call[LogQuery, NoBody]) -> Reply:
 
 def _log_line(chunk: LogChunk) -> LogLine:
     return LogLine(id=chunk.seq, attempt=chunk.attempt, stream=chunk.stream, text=chunk.content, at=chunk.at)
-
-
-async def cancel(call: Call[NoQuery, NoBody]) -> Reply:
-    execution_id = call.path_id("execution_id")
-    async with call.services.parts.database.transaction() as tx:
-        await cancel_execution(tx, execution_id, actor=call.caller.login)
-        await write_audit(tx, [Deed(operation="execution.cancel", resource=f"execution/{execution_id}", by=call.actor)])
-    return Reply(value=await _get(call, execution_id), status=202)
 
 
 async def _get(
@@ -359,18 +349,6 @@ ENDPOINTS: Final[tuple[AnyEndpoint, ...]] = (
         answer=Page[LogLine],
         also=(404,),
         respond=list_execution_logs,
-    ),
-    Endpoint(
-        method=Method.POST,
-        path="/api/v1/executions/{execution_id}/cancel",
-        name="cancel_execution",
-        summary="Stop an execution; asking again changes nothing.",
-        permission=CANCEL,
-        scope=Scope.INSTALLATION,
-        answer=ExecutionView,
-        status=202,
-        also=(404,),
-        respond=cancel,
     ),
 )
 # Rights that a route asks for beyond its own, depending on what is sent.

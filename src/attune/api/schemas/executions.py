@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from attune.api.pages import ID_MAX, LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit
-from attune.domain.definition_shapes import PRIORITY_MAX
+from attune.domain.definition_shapes import PRIORITY_MAX, SECONDS_MAX
 from attune.domain.execution import Status
 from attune.domain.json_values import Json
 from attune.domain.refs import REF_LENGTH_MAX
@@ -27,6 +27,7 @@ class ExecutionRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown
     trace_tag: TraceTag | None = None
     not_before: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     worker_id: Annotated[int, msgspec.Meta(ge=1, le=ID_MAX)] | None = None
+    worker_queue_ttl_seconds: Annotated[float, msgspec.Meta(gt=0, le=SECONDS_MAX)] | None = None
 
 
 class BatchRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -51,6 +52,14 @@ class WaitQuery(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
     """How long the answer may wait for the end of the run."""
 
     wait: Annotated[float, msgspec.Meta(ge=0, description="Seconds; the installation sets the longest.")] = 0.0
+
+
+class CancelQuery(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """How an execution is stopped."""
+
+    force: Annotated[
+        bool, msgspec.Meta(description="Take the lease away and end it at once, whatever its worker does.")
+    ] = False
 
 
 class ExecutionQuery(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

@@ -5,10 +5,17 @@ import click
 from attune.cli.options import group, output_option
 from attune.cli.render import Format, View, column, show
 
-action = group("action", "Look at actions.")
+action = group("action", "Look at actions, or let a quarantined one go on.")
 
 VIEW = View(
-    columns=[column("ref"), column("runner"), column("description"), column("parameters", wide=True)], name="ref"
+    columns=[
+        column("ref"),
+        column("runner"),
+        column("description"),
+        column("quarantined", "quarantined_at", wide=True),
+        column("parameters", wide=True),
+    ],
+    name="ref",
 )
 
 
@@ -41,3 +48,15 @@ def show_action(ref: str, output: Format) -> None:
         click.echo(describe_action(answer.value))
     else:
         show(answer.body, VIEW, output)
+
+
+@action.command("release")
+@click.argument("ref")
+@output_option()
+def release_action(ref: str, output: Format) -> None:
+    """Let an action be placed again that was quarantined for losing its workers."""
+    from attune.cli.session import connect
+    from attune.client import calls
+
+    with connect() as attune:
+        show(attune.send(calls.release_action(ref)).body, VIEW, output)

@@ -30,6 +30,19 @@ VIEW = View(
 )
 
 
+LATE_VIEW = View(
+    columns=[
+        column("attempt"),
+        column("worker"),
+        column("outcome"),
+        column("at"),
+        column("error", wide=True),
+        column("result", wide=True),
+    ],
+    name="attempt",
+)
+
+
 @execution.command("list")
 @click.option("--action", "action_ref", help="Only those of this action.")
 @click.option("--status", help="Only those in this state.")
@@ -68,10 +81,28 @@ def show_execution(execution_id: int, output: Format) -> None:
 
     with connect() as attune:
         answer = attune.send(calls.get_execution(execution_id))
-    if output in {Format.TABLE, Format.WIDE}:
-        describe(answer.value)
-    else:
-        show(answer.body, VIEW, output)
+        if output not in {Format.TABLE, Format.WIDE}:
+            show(answer.body, VIEW, output)
+            return
+        # Nobody can be late for a first attempt that has not ended.
+        may_be_late = answer.value.attempt > 1 or answer.value.status.ended
+        late = attune.send(calls.list_late_results(execution_id)).value if may_be_late else []
+    describe(answer.value)
+    for each in late:
+        told = f"attempt {each.attempt} on worker {each.worker} reported {each.outcome} at {each.at}"
+        print_fields([("too late", f"{told}; it was not applied")])
+
+
+@execution.command("late-results")
+@click.argument("execution_id", type=int, metavar="ID")
+@output_option()
+def list_late_results(execution_id: int, output: Format) -> None:
+    """List what attempts reported after they had been given up; none of it was applied."""
+    from attune.cli.session import connect
+    from attune.client import calls
+
+    with connect() as attune:
+        show(attune.send(calls.list_late_results(execution_id)).body, LATE_VIEW, output)
 
 
 @execution.command("logs")
@@ -98,14 +129,15 @@ def show_logs(*, execution_id: int, stream: str | None, follow: bool, output: Fo
 
 @execution.command("cancel")
 @click.argument("execution_id", type=int, metavar="ID")
+@click.option("--force", is_flag=True, help="Do not wait for its worker: take the lease away and end it at once.")
 @output_option()
-def cancel_execution(execution_id: int, output: Format) -> None:
-    """Cancel one execution."""
+def cancel_execution(*, execution_id: int, force: bool, output: Format) -> None:
+    """Cancel one execution, and those it asked for."""
     from attune.cli.session import connect
     from attune.client import calls
 
     with connect() as attune:
-        show(attune.send(calls.cancel_execution(execution_id)).body, VIEW, output)
+        show(attune.send(calls.cancel_execution(execution_id, force=force)).body, VIEW, output)
 
 
 def describe(one: "Execution") -> None:

@@ -13,6 +13,10 @@ def describe_action(action: Action) -> str:
     head = [f"{action.ref}  ({action.runner})"]
     if action.description:
         head += ["", f"  {plain(action.description)}"]
+    if action.quarantined_at is not None:
+        since = f"{action.quarantined_at:%Y-%m-%d %H:%M:%S}"
+        head += ["", f"Quarantined since {since}: {action.workers_lost} workers in a row were lost while they ran it."]
+        head += [f"Nothing of it is placed until `attune action release {action.ref}`."]
     return "\n".join([*head, "", *_parameter_lines(action.parameters or {})])
 
 

@@ -28,6 +28,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     command: str
     scale: dict[str, int] = {}
+    # Of services that follow what is wanted, from the number above up to this one.
+    at_most: dict[str, int] = {}
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):

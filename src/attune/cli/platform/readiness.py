@@ -19,6 +19,10 @@ class _Workers(msgspec.Struct):
     items: list[_Worker] = []
 
 
+class _Scaling(msgspec.Struct):
+    wanted: int
+
+
 async def is_ready(url: str) -> bool:
     """Whether `/readyz` answers 200."""
     return (await asyncio.to_thread(_get, url, "/readyz", None))[0] == http.client.OK
@@ -30,6 +34,17 @@ async def why_not_ready(url: str) -> str:
     if status == 0:
         return "the API does not answer"
     return f"/readyz answers {status}: {body[:500].decode(errors='replace').strip()}"
+
+
+async def wanted_workers(url: str, token: str) -> int | None:
+    """How many workers the platform wants; None if it does not say."""
+    status, body = await asyncio.to_thread(_get, url, "/api/v1/workers/scaling", token)
+    if status != http.client.OK:
+        return None
+    try:
+        return msgspec.json.decode(body, type=_Scaling).wanted
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
 
 
 async def has_active_worker(url: str, token: str) -> bool:

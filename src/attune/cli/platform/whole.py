@@ -11,12 +11,13 @@ import structlog
 
 from attune.cli.exits import CommandFailed, Exit, database_errors
 from attune.cli.platform.announce import Announcer, Summary
+from attune.cli.platform.autoscale import Autoscaler
 from attune.cli.platform.child import Death, Status
 from attune.cli.platform.control import ControlServer, Request
 from attune.cli.platform.database_keeper import DatabaseKeeper
 from attune.cli.platform.logfiles import excerpt, rotate
-from attune.cli.platform.readiness import has_active_worker, is_ready, why_not_ready
-from attune.cli.platform.services import DEFAULT_COUNTS, GUARDIAN, check_count, specify_in
+from attune.cli.platform.readiness import has_active_worker, is_ready, wanted_workers, why_not_ready
+from attune.cli.platform.services import DEFAULT_COUNTS, GUARDIAN, Count, check_count, specify_in
 from attune.cli.platform.supervisor import Supervisor
 from attune.runtime.home import Home, database_url, embedded_server, keep_secret, read_secret, with_database
 from attune.runtime.settings import Settings
@@ -40,7 +41,7 @@ class Plan:
 
     settings: Settings
     home: Home
-    counts: Mapping[str, int]
+    counts: Mapping[str, Count]
     environment: Mapping[str, str]
 
     @property
@@ -68,6 +69,7 @@ class Platform:
             on_death=self._on_death,
             grace_seconds=plan.settings.worker.shutdown_timeout + GRACE_MARGIN_SECONDS,
         )
+        self._autoscaler = Autoscaler(self._supervisor, self._read_wanted)
         self._control = ControlServer(plan.home, self._answer)
         self._deaths: dict[str, Death] = {}
         self._reports: set[asyncio.Task[None]] = set()
@@ -79,16 +81,16 @@ class Platform:
             loop.add_signal_handler(each, self._on_signal)
         starting = asyncio.create_task(self._start())
         stopping = asyncio.create_task(self._stop.wait())
-        rotating = asyncio.create_task(self._rotate_logs())
+        besides = {asyncio.create_task(self._rotate_logs()), asyncio.create_task(self._autoscaler.run())}
         try:
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 starting.result()
                 await stopping
         finally:
-            for task in (starting, stopping, rotating):
+            for task in {starting, stopping, *besides}:
                 task.cancel()
-            await asyncio.wait({starting, stopping, rotating})
+            await asyncio.wait({starting, stopping, *besides})
             await self._shut_down()
 
     async def _start(self) -> None:
@@ -99,7 +101,7 @@ class Platform:
         plan = self._plan
         self._announcer.say("starting the services")
         await self._control.start()
-        self._supervisor.scale({**DEFAULT_COUNTS, **plan.counts})
+        self._autoscaler.scale({**DEFAULT_COUNTS, **plan.counts})
         self._supervisor.scale({GUARDIAN: 1})
         await self._until_ready()
         plan.home.url.write_text(f"{plan.url}\n", encoding="utf-8")
@@ -203,14 +205,22 @@ class Platform:
 
     async def _answer(self, request: Request) -> object:
         if request.command == "scale":
-            for service, count in request.scale.items():
+            counts = {
+                service: Count(low=low, high=request.at_most.get(service, low))
+                for service, low in request.scale.items()
+            }
+            for service, count in counts.items():
                 check_count(service, count)
-            self._supervisor.scale(request.scale)
+            self._autoscaler.scale(counts)
         elif request.command == "down":
             self._stop.set()
         elif request.command != "status":
             raise CommandFailed(f"unknown command {request.command!r}")
         return await self._describe()
+
+    async def _read_wanted(self) -> int | None:
+        token = read_secret(self._plan.home.cli_token)
+        return None if token is None else await wanted_workers(self._plan.url, token)
 
     async def _describe(self) -> dict[str, object]:
         database = [self._database.status] if self._database is not None else []

@@ -2,7 +2,7 @@
 
 from attune.domain.adaptive import decide_limit
 from attune.domain.messages import MessageType
-from attune.storage import line_controls, line_sweeps
+from attune.storage.line_upkeep import controls, sweeps
 from attune.storage.tx import Tx
 
 # One pass looks at no more lines than this; the next pass looks at the rest.
@@ -14,15 +14,15 @@ async def adapt_limits(tx: Tx) -> int:
 
     Several replicas may do so at once: who gets the lock later finds that the window has just begun.
     """
-    line_ids = await line_sweeps.list_adaptive(tx, limit=LINES_MAX)
+    line_ids = await sweeps.list_adaptive(tx, limit=LINES_MAX)
     if not line_ids:
         return 0
-    await line_controls.lock_many(tx, line_ids)
+    await controls.lock_many(tx, line_ids)
     looks = [
         (line, decide_limit(line.adaptive, limit=line.limit, best_seconds=line.best_seconds, window=line.window))
-        for line in await line_sweeps.read_windows(tx, line_ids)
+        for line in await sweeps.read_windows(tx, line_ids)
     ]
-    changed = await line_sweeps.save_looks(tx, looks) if looks else []
+    changed = await sweeps.save_looks(tx, looks) if looks else []
     raised = [line.line_id for line, decision in looks if decision is not None and decision.limit > line.limit]
     if raised:
         tx.announce(MessageType.LINE_CHANGED, MessageType.LINE_CHANGED, [(line_id, 0) for line_id in raised])

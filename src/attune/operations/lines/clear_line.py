@@ -11,9 +11,10 @@ from attune.domain.execution import Change, Failure, Status
 from attune.operations.access.write_audit import Actor, Deed, write_audit
 from attune.operations.change_executions import change_executions
 from attune.operations.lines.pause_line import lock_line
-from attune.storage import executions, line_controls
+from attune.storage import executions
 from attune.storage.database import Database
-from attune.storage.line_controls import Place
+from attune.storage.line_upkeep import controls
+from attune.storage.line_upkeep.controls import Place
 from attune.storage.tx import Tx
 
 # Each batch is a transaction of its own, so that admission gets its turn in between.
@@ -32,8 +33,8 @@ async def clear_line(database: Database, line_id: int, *, by: Actor) -> int:
     while True:
         async with database.transaction() as tx:
             # Ends, because every turn goes on behind the last, and seqs above `last_seq` are not looked at.
-            await line_controls.lock_many(tx, [line_id])
-            batch = await line_controls.list_waiting(tx, line_id, after=place, seq_max=last_seq, limit=BATCH_MAX)
+            await controls.lock_many(tx, [line_id])
+            batch = await controls.list_waiting(tx, line_id, after=place, seq_max=last_seq, limit=BATCH_MAX)
             cancelled += await _cancel(tx, [entry.execution_id for entry in batch], by=by.name)
         if len(batch) < BATCH_MAX:
             return cancelled
@@ -46,7 +47,7 @@ async def clear_all_lines(database: Database, *, by: Actor) -> dict[int, int]:
     after = 0
     while True:
         async with database.reading() as tx:
-            line_ids = await line_controls.list_occupied(tx, after=after, limit=LINES_MAX)
+            line_ids = await controls.list_occupied(tx, after=after, limit=LINES_MAX)
         for line_id in line_ids:
             # Meanwhile everybody may have left it, and the line with them.
             with suppress(NotFound):

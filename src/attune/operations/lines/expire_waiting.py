@@ -2,7 +2,8 @@
 
 from attune.domain.execution import Change, Failure, Status
 from attune.operations.change_executions import change_executions
-from attune.storage import executions, line_controls, line_sweeps
+from attune.storage import executions
+from attune.storage.line_upkeep import controls, sweeps
 from attune.storage.tx import Tx
 
 ACTOR = "queue timeout sweep"
@@ -17,13 +18,13 @@ async def expire_waiting(tx: Tx, *, default_seconds: float) -> int:
 
     In a paused line nobody's time runs, and when it is resumed everybody's begins anew.
     """
-    found = await line_sweeps.list_overdue(tx, default_seconds=default_seconds, held=False, limit=EXPIRED_MAX)
-    held = await line_sweeps.list_overdue(tx, default_seconds=default_seconds, held=True, limit=PUT_OFF_MAX)
+    found = await sweeps.list_overdue(tx, default_seconds=default_seconds, held=False, limit=EXPIRED_MAX)
+    held = await sweeps.list_overdue(tx, default_seconds=default_seconds, held=True, limit=PUT_OFF_MAX)
     if not found and not held:
         return 0
-    lines = await line_controls.lock_many(tx, sorted({entry.line_id for entry in [*found, *held]}))
+    lines = await controls.lock_many(tx, sorted({entry.line_id for entry in [*found, *held]}))
     if held:
-        await line_sweeps.put_off_timeouts(tx, [entry.execution_id for entry in held])
+        await sweeps.put_off_timeouts(tx, [entry.execution_id for entry in held])
     overdue = [entry for entry in found if entry.line_id in lines and not lines[entry.line_id].paused]
     locked = await executions.lock_many(tx, sorted(entry.execution_id for entry in overdue))
     changes = [

@@ -6,7 +6,7 @@ from attune.domain.execution import Failure, Status
 from attune.domain.lines import Joining, LinePolicy, LineState, Verdict, decide_joining
 from attune.operations.lines.find_lines import Belonging
 from attune.operations.lines.join_lines import LockedLines, QueueFull
-from attune.storage.executions import Birth, NewExecution
+from attune.storage.births import Birth, NewExecution
 
 
 def plan_births(

@@ -3,7 +3,7 @@
 from attune.domain.messages import MessageType
 from attune.operations.access.write_audit import Actor, Deed, write_audit
 from attune.operations.lines.pause_line import lock_line
-from attune.storage import line_controls
+from attune.storage.line_upkeep import controls
 from attune.storage.tx import Tx
 
 
@@ -12,7 +12,7 @@ async def resume_line(tx: Tx, line_id: int, *, by: Actor) -> bool:
     line = await lock_line(tx, line_id)
     if not line.paused:
         return False
-    await line_controls.save_resume(tx, line_id)
+    await controls.save_resume(tx, line_id)
     tx.announce(MessageType.LINE_CHANGED, MessageType.LINE_CHANGED, [(line_id, 0)])
     await write_audit(tx, [Deed(operation="line.resume", resource=f"line/{line_id}", by=by)])
     return True

@@ -1,7 +1,7 @@
 """The last net: states that should not last get a fresh hint. In a fault-free run it finds nothing."""
 
 from attune.domain.messages import MessageType
-from attune.operations.attend_workers import hint_room
+from attune.operations.workers.hint_room import hint_room
 from attune.storage import executions, lines, unplaced
 from attune.storage.tx import Tx
 

@@ -134,7 +134,11 @@ class DeadLetterSettings:
     )
     ttl_ms: int = setting(
         DAY_MS,
-        Rules(doc="Milliseconds a dead letter stays in the dead-letter queue.", minimum=1000, maximum=365 * DAY_MS),
+        Rules(
+            doc="Milliseconds a dead letter is kept, with what became of it. Both transports.",
+            minimum=1000,
+            maximum=365 * DAY_MS,
+        ),
     )
 
 
@@ -321,7 +325,6 @@ class RetentionSettings:
     )
     logs_days: int = setting(30, Rules(doc="Days the output of actions is kept.", minimum=1, maximum=YEARS_10_DAYS))
     audit_days: int = setting(90, Rules(doc="Days audit rows are kept.", minimum=1, maximum=YEARS_10_DAYS))
-    dead_letter_hours: int = setting(24, Rules(doc="Hours dead letters are kept.", minimum=1, maximum=8760))
     idempotency_hours: int = setting(24, Rules(doc="Hours an Idempotency-Key is remembered.", minimum=1, maximum=8760))
 
 

@@ -16,20 +16,6 @@ async def ensure_partitions(tx: Tx, *, days_ahead: int) -> int:
     return made
 
 
-async def delete_dead_letters(tx: Tx, *, older_than_hours: int, limit: int) -> int:
-    """Remove dead letters that nobody looked at in time."""
-    deleted = await tx.fetch_column(
-        """
-        DELETE FROM dead_letter WHERE id = ANY(ARRAY(
-            SELECT id FROM dead_letter WHERE parked_at < now() - make_interval(hours => $1) LIMIT $2))
-        RETURNING id
-        """,
-        older_than_hours,
-        limit,
-    )
-    return len(deleted)
-
-
 async def delete_idempotency_keys(tx: Tx, *, older_than_hours: int, limit: int) -> int:
     """Forget keys whose requests nobody will repeat."""
     deleted = await tx.fetch_column(

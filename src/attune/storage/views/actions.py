@@ -26,6 +26,7 @@ class ActionView:
     parameter_format: str
     output_format: str
     timeout_seconds: float
+    worker_queue_ttl_seconds: float | None
     retry: Json
     idempotent: bool
     on_worker_lost: str | None
@@ -33,6 +34,9 @@ class ActionView:
     isolation: str | None
     adhoc: bool
     enabled: bool
+    # Workers lost in a row while they ran it; at a bound it is quarantined and not placed until it is released.
+    workers_lost: int
+    quarantined_at: datetime | None
     created: datetime
     updated: datetime
 
@@ -43,7 +47,8 @@ async def find(tx: Tx, ref: str) -> ActionView | None:
         """
         SELECT a.id, a.ref, p.ref AS pack, a.label, a.description, a.runner, a.entry_point, a.command, a.command_from,
                a.parameters, a.output, a.parameter_delivery, a.parameter_format, a.output_format, a.timeout_seconds,
-               a.retry, a.idempotent, a.on_worker_lost, a.labels, a.isolation, a.adhoc, a.enabled, a.created, a.updated
+               a.worker_queue_ttl_seconds, a.retry, a.idempotent, a.on_worker_lost, a.labels, a.isolation, a.adhoc,
+               a.enabled, cardinality(a.lost_workers) AS workers_lost, a.quarantined_at, a.created, a.updated
           FROM action a JOIN pack p ON p.id = a.pack
          WHERE a.ref = $1
         """,
@@ -58,7 +63,8 @@ async def list_page(tx: Tx, *, pack: str | None, after: int, limit: int) -> list
         """
         SELECT a.id, a.ref, p.ref AS pack, a.label, a.description, a.runner, a.entry_point, a.command, a.command_from,
                a.parameters, a.output, a.parameter_delivery, a.parameter_format, a.output_format, a.timeout_seconds,
-               a.retry, a.idempotent, a.on_worker_lost, a.labels, a.isolation, a.adhoc, a.enabled, a.created, a.updated
+               a.worker_queue_ttl_seconds, a.retry, a.idempotent, a.on_worker_lost, a.labels, a.isolation, a.adhoc,
+               a.enabled, cardinality(a.lost_workers) AS workers_lost, a.quarantined_at, a.created, a.updated
           FROM action a JOIN pack p ON p.id = a.pack
          WHERE a.id > $2 AND ($1::text IS NULL OR p.ref = $1)
          ORDER BY a.id LIMIT $3

@@ -211,3 +211,28 @@ async def list_history(tx: Tx, execution_id: int) -> list[Move]:
         HISTORY_MAX,
     )
     return [Move(**dict(row)) for row in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateResult:
+    """What an attempt reported when it was no longer the current one; kept for people, never applied."""
+
+    attempt: int
+    worker: int
+    outcome: str
+    result: Json
+    error: Json
+    at: datetime
+
+
+async def list_late_results(tx: Tx, execution_id: int) -> list[LateResult]:
+    """Reports that came too late, in the order they came."""
+    rows = await tx.fetch(
+        """
+        SELECT attempt, worker_id AS worker, outcome, result, error, at
+          FROM late_result WHERE execution_id = $1 ORDER BY id LIMIT $2
+        """,
+        execution_id,
+        HISTORY_MAX,
+    )
+    return [LateResult(**dict(row)) for row in rows]

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from attune.domain.endings.dead_letters import AVOIDED_SECONDS
 from attune.domain.execution import Status
 from attune.domain.placement import STALE_INTERVALS
-from attune.domain.why import Facts, Holder, LineFacts, PoolFacts, WorkerFacts
+from attune.domain.why import Facts, Holder, LineFacts, PoolFacts, QuarantineFacts, WorkerFacts
 from attune.storage.tx import Row, Tx
 
 # Who stands further back than this is told that it is at least this far.
@@ -41,13 +42,25 @@ async def find_facts(tx: Tx, execution_id: int) -> Facts | None:
         worker=_worker(row),
         line=None if line is None else LineFacts(**dict(line), holders=holders),
         pool=await _read_pool(tx, execution_id, row["runner"]),
+        quarantine=_quarantine(row),
     )
+
+
+def _quarantine(row: Row) -> QuarantineFacts | None:
+    if row["quarantined_at"] is None:
+        return None
+    return QuarantineFacts(action_ref=row["action_ref"], since=row["quarantined_at"], workers_lost=row["workers_lost"])
 
 
 def _worker(row: Row) -> WorkerFacts | None:
     if row["worker_name"] is None:
         return None
-    return WorkerFacts(id=row["worker_id"], name=row["worker_name"], status=row["worker_status"])
+    return WorkerFacts(
+        id=row["worker_id"],
+        name=row["worker_name"],
+        status=row["worker_status"],
+        recent_dead_letters=row["recent_dead_letters"],
+    )
 
 
 async def _find_execution(tx: Tx, execution_id: int) -> Row | None:
@@ -57,12 +70,16 @@ async def _find_execution(tx: Tx, execution_id: int) -> Row | None:
                e.error ->> 'message' AS error_message, e.change_reason AS reason, e.not_before, e.pinned, e.inherits,
                e.scheduled_at, e.started_at, e.ended_at, w.id AS worker_id, w.name AS worker_name,
                CASE WHEN w.status = 'active' AND w.last_heartbeat < now() - make_interval(
-                         secs => $2 * w.heartbeat_interval) THEN 'unresponsive' ELSE w.status END AS worker_status
-          FROM execution e LEFT JOIN worker w ON w.id = e.worker
+                         secs => $2 * w.heartbeat_interval) THEN 'unresponsive' ELSE w.status END AS worker_status,
+               (SELECT count(*) FROM dead_letter d WHERE d.worker_instance = w.instance
+                   AND d.parked_at > now() - make_interval(secs => $3)) AS recent_dead_letters,
+               e.action_ref, a.quarantined_at, cardinality(a.lost_workers) AS workers_lost
+          FROM execution e LEFT JOIN worker w ON w.id = e.worker LEFT JOIN action a ON a.id = e.action
          WHERE e.id = $1
         """,
         execution_id,
         float(STALE_INTERVALS),
+        AVOIDED_SECONDS,
     )
 
 
@@ -126,7 +143,10 @@ async def _read_pool(tx: Tx, execution_id: int, runner: str) -> PoolFacts:
         SELECT a.labels, a.isolation, count(*) FILTER (WHERE w.ok IS NOT NULL) AS with_runtime,
                count(*) FILTER (WHERE w.ok) AS capable,
                COALESCE(sum(w.capacity) FILTER (WHERE w.ok), 0)::int AS capacity,
-               COALESCE(sum(w.load) FILTER (WHERE w.ok), 0)::int AS load
+               COALESCE(sum(w.load) FILTER (WHERE w.ok), 0)::int AS load,
+               (SELECT count(*) FROM worker v
+                 WHERE is_living(v) AND a.runner = ANY (v.runtimes) AND a.labels <@ v.labels
+                   AND isolation_level(a.isolation) <= isolation_level(v.isolation)) AS living
           FROM execution e JOIN action a ON a.id = e.action
           LEFT JOIN LATERAL (
             SELECT w.capacity, (SELECT count(*) FROM assignment s WHERE s.worker_id = w.id) AS load,
@@ -135,7 +155,7 @@ async def _read_pool(tx: Tx, execution_id: int, runner: str) -> PoolFacts:
              WHERE w.status = 'active' AND NOT w.cordoned AND a.runner = ANY (w.runtimes)
                AND w.last_heartbeat >= now() - make_interval(secs => $2 * w.heartbeat_interval)) w ON true
          WHERE e.id = $1
-         GROUP BY a.labels, a.isolation
+         GROUP BY a.runner, a.labels, a.isolation
         """,
         execution_id,
         float(STALE_INTERVALS),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from attune.domain.endings.dead_letters import AVOIDED_SECONDS
 from attune.domain.json_values import Json
 from attune.storage.tx import Tx
 
@@ -21,12 +22,18 @@ class WorkerView:
     labels: Json
     isolation: str
     cordoned: bool
+    # It gave work back for want of a slot, and is passed over until one is free.
+    full: bool
     heartbeat_interval: float
     last_heartbeat: datetime
+    # The last answer to a ping.
+    last_pong: datetime | None
     host: str
     pid: int | None
     version: str
     created: datetime
+    # Dispatches that this start of it let expire lately: as long as there are any, others are preferred.
+    recent_dead_letters: int
 
 
 async def find(tx: Tx, worker_id: int) -> WorkerView | None:
@@ -34,11 +41,14 @@ async def find(tx: Tx, worker_id: int) -> WorkerView | None:
     row = await tx.fetch_row(
         """
         SELECT w.id, w.name, w.status, w.capacity, w.runtimes, w.labels, w.isolation, w.cordoned, w.heartbeat_interval,
-               w.last_heartbeat, w.host, w.pid, w.version, w.created,
-               (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load
+               w.last_heartbeat, w.marked_full AS "full", w.ponged_at AS last_pong, w.host, w.pid, w.version, w.created,
+               (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load,
+               (SELECT count(*) FROM dead_letter d WHERE d.worker_instance = w.instance
+                   AND d.parked_at > now() - make_interval(secs => $2)) AS recent_dead_letters
           FROM worker w WHERE w.id = $1
         """,
         worker_id,
+        AVOIDED_SECONDS,
     )
     return WorkerView(**dict(row)) if row else None
 
@@ -48,8 +58,10 @@ async def list_page(tx: Tx, *, status: str | None, after: int, limit: int) -> li
     rows = await tx.fetch(
         """
         SELECT w.id, w.name, w.status, w.capacity, w.runtimes, w.labels, w.isolation, w.cordoned, w.heartbeat_interval,
-               w.last_heartbeat, w.host, w.pid, w.version, w.created,
-               (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load
+               w.last_heartbeat, w.marked_full AS "full", w.ponged_at AS last_pong, w.host, w.pid, w.version, w.created,
+               (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load,
+               (SELECT count(*) FROM dead_letter d WHERE d.worker_instance = w.instance
+                   AND d.parked_at > now() - make_interval(secs => $4)) AS recent_dead_letters
           FROM worker w
          WHERE w.id > $2 AND ($1::text IS NULL OR w.status = $1)
          ORDER BY w.id LIMIT $3
@@ -57,5 +69,6 @@ async def list_page(tx: Tx, *, status: str | None, after: int, limit: int) -> li
         status,
         after,
         limit,
+        AVOIDED_SECONDS,
     )
     return [WorkerView(**dict(row)) for row in rows]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from aio_pika.abc import AbstractIncomingMessage
 
@@ -20,7 +20,9 @@ def read(delivery: AbstractIncomingMessage, queue: Queue) -> Message:
     """The message, as the consumer of this queue understands it; raises `UnreadableMessage`."""
     message = codec.decode(delivery.body)
     if DEAD_TOPIC in queue.topics:
-        return replace(message, topic=DEAD_TOPIC, deaths=message.deaths + deaths_of(delivery))
+        # As on the other transport, its age counts from its death.
+        created = died_at(delivery) or message.created
+        return replace(message, topic=DEAD_TOPIC, created=created, deaths=message.deaths + deaths_of(delivery))
     if message.topic not in queue.topics:
         raise codec.UnreadableMessage(f"topic {message.topic} does not belong in {queue.name}")
     return message
@@ -28,10 +30,19 @@ def read(delivery: AbstractIncomingMessage, queue: Queue) -> Message:
 
 def deaths_of(delivery: AbstractIncomingMessage) -> tuple[str, ...]:
     """Where, why and when the broker gave the message up, newest first."""
+    return tuple(_describe(death) for death in _history(delivery))
+
+
+def died_at(delivery: AbstractIncomingMessage) -> datetime | None:
+    """When the broker gave the message up the last time; to the second, the broker says no more."""
+    times = [at for death in _history(delivery) if isinstance(at := death.get("time"), datetime)]
+    return max(times).astimezone(UTC) if times else None
+
+
+def _history(delivery: AbstractIncomingMessage) -> list[Mapping[str, object]]:
     history = delivery.headers.get("x-death")
-    if not isinstance(history, list):
-        return ()
-    return tuple(_describe(death) for death in history[: codec.DEATHS_MAX] if isinstance(death, Mapping))
+    known = history[: codec.DEATHS_MAX] if isinstance(history, list) else []
+    return [death for death in known if isinstance(death, Mapping)]
 
 
 def text_of(body: bytes) -> str:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import structlog
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
 
 from attune.domain.messages import Message
@@ -46,6 +47,7 @@ class RabbitSource:
         self._fresh: deque[Message] = deque()
         self._suspects: deque[Message | _Unreadable] = deque()
         self._any = asyncio.Event()
+        self._log = structlog.get_logger()
 
     async def start(self, connection: AbstractConnection) -> AbstractChannel:
         """Consume through this connection; what an earlier one delivered will be delivered again."""
@@ -142,6 +144,7 @@ class RabbitSource:
                 reason="unreadable",
                 error=suspect.error,
             )
+        self._log.error("message.unreadable", queue=self.queue.name, error=suspect.error)
         await afailpoint("dlq.parked.before_ack")
         await self._acknowledge(suspect.delivery)
 

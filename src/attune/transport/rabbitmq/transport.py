@@ -192,7 +192,7 @@ class RabbitTransport:
                     self._database,
                     ttl_seconds=ttl_seconds,
                     is_mine=lambda: any(DEAD_TOPIC in source.queue.topics for source in self._sources),
-                    moved=lambda: None,
+                    moved=self._publisher.submit,
                 )
             except Exception as error:
                 if not may_work_later(error):

@@ -1,0 +1,1 @@
+"""How executions end, or are given another chance, when nobody reports their end."""

@@ -1,0 +1,1 @@
+"""What is done with messages that died: by the executor, and by people."""

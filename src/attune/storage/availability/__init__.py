@@ -1,0 +1,1 @@
+"""What the database knows about workers that come, go, fall silent, or are taken out by hand."""

@@ -1,0 +1,102 @@
+"""Whether anybody alive could run what was asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from attune.domain.definitions import Isolation, Runner
+from attune.domain.placement import Candidate, Requirements
+from attune.storage.tx import Tx
+
+
+async def list_unserved(tx: Tx, action_ids: Sequence[int]) -> dict[int, Requirements]:
+    """Those of these actions that no living worker could run, and what they ask for."""
+    rows = await tx.fetch(
+        """
+        SELECT a.id, a.runner, a.labels, a.isolation FROM action a
+         WHERE a.id = ANY($1) AND NOT has_living_worker(a)
+        """,
+        action_ids,
+    )
+    return {
+        row["id"]: Requirements(
+            runner=Runner(row["runner"]),
+            labels=row["labels"],
+            isolation=Isolation(row["isolation"]) if row["isolation"] else None,
+        )
+        for row in rows
+    }
+
+
+async def list_living(tx: Tx) -> list[Candidate]:
+    """Every worker that counts as alive; its load is not looked at."""
+    rows = await tx.fetch(
+        "SELECT w.id, w.instance, w.runtimes, w.labels, w.isolation, w.capacity FROM worker w WHERE is_living(w)"
+    )
+    return [
+        Candidate(
+            worker_id=row["id"],
+            instance=str(row["instance"]),
+            runtimes=frozenset(row["runtimes"]),
+            labels=row["labels"],
+            isolation=Isolation(row["isolation"]),
+            capacity=row["capacity"],
+            load=0,
+        )
+        for row in rows
+    ]
+
+
+async def list_without_candidate(tx: Tx, execution_ids: Sequence[int]) -> list[int]:
+    """Those of these executions that no worker could be given; a quarantined action's only wait for its release."""
+    return await tx.fetch_column(
+        """
+        SELECT e.id FROM execution e JOIN action a ON a.id = e.action
+         WHERE e.id = ANY($1) AND a.quarantined_at IS NULL AND NOT has_candidate(a.id)
+        """,
+        execution_ids,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stranded:
+    """An execution that waited for a worker as long as it may."""
+
+    execution_id: int
+    action_id: int
+
+
+async def list_stranded(tx: Tx, *, timeout_seconds: float, limit: int) -> list[Stranded]:
+    """Who waits for a worker longer than the timeout, or was accepted without one and whose grace is over.
+
+    Only where no living worker could run it; whoever merely waits for room goes on waiting.
+    """
+    rows = await tx.fetch(
+        """
+        WITH waiting AS (
+            SELECT execution_id, action_id FROM unplaced WHERE since < now() - make_interval(secs => $1)
+            UNION
+            SELECT id, action FROM execution WHERE worker_by < now() AND ended_at IS NULL AND attempt = 0
+        ), unserved AS (
+            SELECT a.id FROM action a
+             WHERE a.id IN (SELECT action_id FROM waiting) AND NOT has_living_worker(a)
+        )
+        SELECT w.execution_id, w.action_id FROM waiting w JOIN unserved u ON u.id = w.action_id
+         ORDER BY w.execution_id LIMIT $2
+        """,
+        timeout_seconds,
+        limit,
+    )
+    return [Stranded(**dict(row)) for row in rows]
+
+
+async def settle_served(tx: Tx, *, limit: int) -> None:
+    """Forget the grace of executions for which a worker came in time, or that are over."""
+    await tx.execute(
+        """
+        UPDATE execution SET worker_by = NULL WHERE id = ANY(ARRAY(
+            SELECT e.id FROM execution e JOIN action a ON a.id = e.action
+             WHERE e.worker_by < now() AND (e.ended_at IS NOT NULL OR e.attempt > 0 OR has_living_worker(a))
+             ORDER BY e.id LIMIT $1 FOR NO KEY UPDATE OF e SKIP LOCKED))
+        """,
+        limit,
+    )

@@ -1,0 +1,36 @@
+"""Rows of `worker` as people steer them: taken out of placement and let back in."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from attune.storage.tx import Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steered:
+    """A worker under a lock that no placement passes."""
+
+    worker_id: int
+    name: str
+    instance: UUID
+    status: str
+    cordoned: bool
+    leaving: bool
+
+
+async def lock(tx: Tx, worker_id: int) -> Steered | None:
+    """Lock against placements too: FOR UPDATE waits for those under way and holds off those to come."""
+    row = await tx.fetch_row(
+        """
+        SELECT id AS worker_id, name, instance, status, cordoned, leaving FROM worker WHERE id = $1 FOR UPDATE
+        """,
+        worker_id,
+    )
+    return Steered(**dict(row)) if row else None
+
+
+async def save(tx: Tx, worker_id: int, *, status: str, cordoned: bool) -> None:
+    """Write what was decided about a locked worker."""
+    await tx.execute(
+        "UPDATE worker SET status = $2, cordoned = $3, updated = now() WHERE id = $1", worker_id, status, cordoned
+    )

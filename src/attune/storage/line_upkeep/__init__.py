@@ -1,0 +1,1 @@
+"""What people and sweeps do to lines: pausing, clearing, expiring, adapting."""
