@@ -115,9 +115,10 @@ def done_ms(executions: Sequence[Execution]) -> Spread:
 
 
 def slot_to_start_ms(executions: Sequence[Execution], admissions: Mapping[str, Sequence[Admission]]) -> Spread:
-    """From the slot to the start."""
+    """From the slot to the start; zero where one transaction did both, whose `now()` is its beginning."""
     got = {row.execution_id: row.at for log in admissions.values() for row in log if row.op == "admit"}
-    return spread([_ms(at, each.started_at) for each in executions if (at := got.get(each.id)) and each.started_at])
+    starts = [(at, each.started_at) for each in executions if (at := got.get(each.id)) and each.started_at]
+    return spread([max(0.0, _ms(at, started_at)) for at, started_at in starts])
 
 
 def _ms(begin: datetime, end: datetime) -> float:
