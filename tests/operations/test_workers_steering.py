@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
@@ -180,10 +181,21 @@ async def test_no_placement_slips_behind_a_drain(database: Database) -> None:
     worker = await make_worker(database, capacity=10_000, heartbeat_interval=3600)
     ids = await request(database, count=ROUNDS)
     outcomes = {"drained first": 0, "placed first": 0}
+    dice = random.Random(7)
+    span = 0.0  # About as long as a placement takes, so that the drain falls before, into and behind it.
+
+    async def drain_soon() -> int:
+        await asyncio.sleep(dice.random() * 2 * span)
+        return await drain_worker(database, worker.worker_id, by=ANA)
+
+    async def place_one(execution_id: int) -> None:
+        nonlocal span
+        began = asyncio.get_running_loop().time()
+        await place(database, [execution_id])
+        span = asyncio.get_running_loop().time() - began
+
     for execution_id in ids:
-        handed_back, _ = await asyncio.gather(
-            drain_worker(database, worker.worker_id, by=ANA), place(database, [execution_id])
-        )
+        handed_back, _ = await asyncio.gather(drain_soon(), place_one(execution_id))
         async with database.transaction() as tx:
             assert await tx.fetch_value("SELECT count(*) FROM assignment") == 0, "it would wait for a timeout"
             outcomes["placed first" if handed_back else "drained first"] += 1
