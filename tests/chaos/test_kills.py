@@ -32,5 +32,6 @@ async def test_killing_every_process_once_loses_and_doubles_nothing(
         check = await platform.run("check", "-o", "json", check=False)
 
     assert violations(plan, outcome) == []
-    assert outcome.statuses["failed"] <= outcome.kills["worker-1"] * CAPACITY
+    # A worker that is cut off from the database for long ends its own work, as if it had been killed.
+    assert outcome.statuses["failed"] <= (outcome.kills["worker-1"] + outcome.kills["postgres"]) * CAPACITY
     assert check.code == 0, check.out
