@@ -18,7 +18,8 @@ from attune.worker.launch import probe_guards, watch_children_by_descriptor
 from attune.worker.plan import WorkerParts, WorkerPlan
 from attune.worker.processes import Children, Marking, become_subreaper
 from attune.worker.runners.native import NativeRunner
-from attune.worker.runners.shell import ShellPlan, ShellRunner
+from attune.worker.runners.script import ScriptPlan, ScriptRunner
+from attune.worker.runners.shell import ShellLanguage
 from attune.worker.service import Worker, start_worker
 
 StartWorker = Callable[..., Awaitable[Worker]]
@@ -43,19 +44,19 @@ def packs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, packs: Path, marking: Marking) -> ShellRunner:
+def shell(tmp_path: Path, packs: Path, marking: Marking) -> ScriptRunner:
     become_subreaper()
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    return ShellRunner(
-        ShellPlan(
-            packs=packs,
+    return ScriptRunner(
+        ScriptPlan(
             scratch=scratch,
             marking=marking,
             children=Children(),
             guards=probe_guards(),
             grace_seconds=0.5,
-        )
+        ),
+        ShellLanguage(packs),
     )
 
 

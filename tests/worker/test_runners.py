@@ -12,7 +12,7 @@ from attune.domain.retry import Ending, Outcome
 from attune.worker.processes import Marking, find_marked
 from attune.worker.runners.native import NativeRunner
 from attune.worker.runners.protocol import Attempt, Runner, Stop, StopReason, TooLate
-from attune.worker.runners.shell import ShellRunner
+from attune.worker.runners.script import ScriptRunner
 from tests.worker.attempts import Printed, make_attempt
 
 MEBIBYTE = 1024 * 1024
@@ -33,7 +33,7 @@ class Subject:
 
 
 @pytest.fixture(params=["native", "shell"])
-def subject(request: pytest.FixtureRequest, native: NativeRunner, shell: ShellRunner) -> Subject:
+def subject(request: pytest.FixtureRequest, native: NativeRunner, shell: ScriptRunner) -> Subject:
     promise = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     if request.param == "native":
         return Subject(

@@ -38,7 +38,8 @@ from attune.worker.processes import Children, Marking, end_all, find_marked
 from attune.worker.reports import Reports
 from attune.worker.runners.native import NativeRunner
 from attune.worker.runners.protocol import Runner, StopReason
-from attune.worker.runners.shell import ShellPlan, ShellRunner
+from attune.worker.runners.script import ScriptPlan, ScriptRunner
+from attune.worker.runners.shell import ShellLanguage
 
 __all__ = ["Worker", "WorkerParts", "WorkerPlan", "run_worker", "start_worker"]
 
@@ -156,18 +157,18 @@ class Worker:
         guards = probe_guards()
         if not guards:
             self._log.warning("worker.unguarded", cure="install util-linux, so that scripts end with their worker")
-        shell = ShellRunner(
-            ShellPlan(
-                packs=plan.packs,
-                scratch=plan.scratch,
-                marking=marking,
-                children=self._children,
-                guards=guards,
-                grace_seconds=plan.grace_seconds,
-                api_url=plan.api_url,
-            )
+        scripts = ScriptPlan(
+            scratch=plan.scratch,
+            marking=marking,
+            children=self._children,
+            guards=guards,
+            grace_seconds=plan.grace_seconds,
+            api_url=plan.api_url,
         )
-        return {RunnerName.NATIVE: NativeRunner(), RunnerName.SHELL: shell}
+        return {
+            RunnerName.NATIVE: NativeRunner(),
+            RunnerName.SHELL: ScriptRunner(scripts, ShellLanguage(plan.packs)),
+        }
 
     async def start(self, tasks: Tasks) -> None:
         plan, transport = self._parts.plan, self._parts.transport

@@ -1,0 +1,204 @@
+"""Runs actions that are scripts: one process tree for each attempt, whatever language it is written in."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from attune.domain.definitions import ParameterDelivery
+from attune.domain.json_values import Json
+from attune.domain.retry import Ending
+from attune.storage.executions import Startable
+from attune.worker.delivery import Undeliverable, write_parameters
+from attune.worker.launch import Child, launch
+from attune.worker.processes import MARKER_VARIABLE, Children, Marking
+from attune.worker.results import Captured
+from attune.worker.runners.protocol import Attempt, Output, Stream, failed, stopped
+from attune.worker.runners.script_ending import ending_of
+from attune.worker.runners.workspace import (
+    OUTPUT_FILE,
+    PARAMETERS_FILE,
+    make_directory,
+    remove_directory,
+    write_private,
+)
+from attune.worker.tree import Tree
+
+# Nothing of the worker's own environment reaches a script, its search path included.
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+READ_BYTES: Final = 64 * 1024
+ACTIONS_FOLDER: Final = "actions"
+# If somebody else took the exit code away.
+UNKNOWN_EXIT: Final = 255
+
+
+class Unrunnable(Exception):
+    """There is nothing to run; the code and message are the execution's error."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What is started for one attempt; `environment` goes on top of what every script gets."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Language(Protocol):
+    """How an action of one runtime becomes a command."""
+
+    async def prepare(self, work: Startable, directory: Path) -> Command:
+        """The command; raises Unrunnable. May put files into the attempt's private directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptPlan:
+    """Where scripts keep what they write, and how they are started and ended; the same for every language."""
+
+    scratch: Path
+    marking: Marking
+    children: Children
+    guards: Sequence[str]
+    grace_seconds: float
+    api_url: str | None = None
+
+
+class ScriptRunner:
+    """One process tree for each attempt, in a private directory that is removed afterwards."""
+
+    def __init__(self, plan: ScriptPlan, language: Language) -> None:
+        self._plan = plan
+        self._language = language
+
+    async def run(self, attempt: Attempt, output: Output) -> Ending:
+        directory = make_directory(self._plan.scratch, attempt.work.execution_id)
+        try:
+            command = await self._language.prepare(attempt.work, directory)
+            fed = _deliver(attempt.work, directory)
+            return await self._run_in(attempt, output, directory, command=command, fed=fed)
+        except Unrunnable as error:
+            return failed(attempt, error.code, str(error))
+        except Undeliverable as error:
+            return failed(attempt, "bad_parameters", str(error))
+        finally:
+            await remove_directory(directory)
+
+    async def _run_in(
+        self, attempt: Attempt, output: Output, directory: Path, *, command: Command, fed: bytes | None
+    ) -> Ending:
+        if attempt.stop.reason is not None:
+            return stopped(attempt, attempt.stop.reason)
+        environment = {**self._environment(attempt.work, directory, fed=fed is not None), **command.environment}
+        marker = environment[MARKER_VARIABLE]
+        attempt.check_clock()
+        try:
+            child = await self._launch(command.words, directory, environment, feeds=fed is not None)
+        except OSError as error:
+            return failed(attempt, "cannot_start", f"{command.words[0]} cannot be started: {error.strerror}")
+        tree = Tree(child, self._plan.children, marker=marker, grace_seconds=self._plan.grace_seconds)
+        captured = {Stream.STDOUT: Captured(), Stream.STDERR: Captured()}
+        attempt.stop.listen(tree.stop)
+        try:
+            exit_code = await _attend(child, tree, fed, captured=captured, output=output)
+        except BaseException:
+            # The worker itself is being stopped by force: nothing may be left running.
+            tree.kill()
+            raise
+        finally:
+            attempt.stop.forget_listener()
+            self._plan.children.own.discard(child.pid)
+        return ending_of(attempt, exit_code, captured, directory / OUTPUT_FILE, whole_tree_gone=tree.gone)
+
+    async def _launch(
+        self, command: Sequence[str], directory: Path, environment: Mapping[str, str], *, feeds: bool
+    ) -> Child:
+        children = self._plan.children
+        children.starting += 1
+        try:
+            child = await launch(
+                command, guards=self._plan.guards, directory=directory, environment=environment, feeds=feeds
+            )
+            children.own.add(child.pid)
+        finally:
+            children.starting -= 1
+        return child
+
+    def _environment(self, work: Startable, directory: Path, *, fed: bool) -> dict[str, str]:
+        environment = {
+            "PATH": PATH,
+            "HOME": str(directory),
+            "LANG": "C.UTF-8",
+            "TMPDIR": str(directory),
+            "ATTUNE_EXECUTION_ID": str(work.execution_id),
+            "ATTUNE_ACTION": work.action_ref,
+            "ATTUNE_PACK": work.pack_ref,
+            "ATTUNE_ATTEMPT": str(work.attempt),
+            # The same for every attempt, so that a script can make its own effects happen once.
+            "ATTUNE_IDEMPOTENCY_KEY": f"execution-{work.execution_id}",
+            "ATTUNE_OUTPUT": str(directory / OUTPUT_FILE),
+            MARKER_VARIABLE: self._plan.marking.marker(work.execution_id, work.attempt),
+        }
+        if not fed:
+            environment["ATTUNE_PARAMETER_FILE"] = str(directory / PARAMETERS_FILE)
+        if self._plan.api_url:
+            environment["ATTUNE_API_URL"] = self._plan.api_url
+        if work.traceparent:
+            environment["TRACEPARENT"] = work.traceparent
+        return environment
+
+
+def _deliver(work: Startable, directory: Path) -> bytes | None:
+    """The bytes for standard input; None if the parameters lie in a file instead."""
+    parameters: Mapping[str, Json] = work.parameters if isinstance(work.parameters, dict) else {}
+    content = write_parameters(parameters, work.parameter_format)
+    if work.parameter_delivery == ParameterDelivery.STDIN:
+        return content
+    write_private(directory / PARAMETERS_FILE, content)
+    return None
+
+
+async def _attend(
+    child: Child,
+    tree: Tree,
+    fed: bytes | None,
+    *,
+    captured: Mapping[Stream, Captured],
+    output: Output,
+) -> int:
+    """Feed, read both streams to their end, and see the whole tree off; returns the exit code."""
+    readers = asyncio.gather(
+        _read(child.stdout, Stream.STDOUT, captured[Stream.STDOUT], output),
+        _read(child.stderr, Stream.STDERR, captured[Stream.STDERR], output),
+        _feed(child, fed),
+    )
+    try:
+        await child.exited
+        await tree.see_off(readers)
+        if tree.gone:  # A process that outlives even KILL must not keep the attempt open.
+            await readers
+    finally:
+        readers.cancel()
+        child.close()
+    return child.exit_code if child.exit_code is not None else UNKNOWN_EXIT
+
+
+async def _feed(child: Child, content: bytes | None) -> None:
+    if child.stdin is None or content is None:
+        return
+    # A script need not read its parameters.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        child.stdin.write(content)
+        await child.stdin.drain()
+    child.stdin.close()
+
+
+async def _read(reader: asyncio.StreamReader, stream: Stream, captured: Captured, output: Output) -> None:
+    while content := await reader.read(READ_BYTES):
+        captured.add(content)
+        await output.write(stream, content)

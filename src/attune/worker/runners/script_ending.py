@@ -1,0 +1,77 @@
+"""What an ended script becomes: its exit code, its output file and its streams as one ending."""
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+from attune.domain.definitions import OutputFormat
+from attune.domain.json_values import Json
+from attune.domain.retry import Ending
+from attune.storage.executions import Startable
+from attune.worker.results import (
+    PARSERS,
+    RESULT_BYTES_MAX,
+    BadOutput,
+    Captured,
+    OutputTooLarge,
+    finish_with,
+    parse_json,
+    tails,
+)
+from attune.worker.runners.protocol import Attempt, Stream, failed, stopped
+
+
+def ending_of(
+    attempt: Attempt, exit_code: int, captured: Mapping[Stream, Captured], written: Path, *, whole_tree_gone: bool
+) -> Ending:
+    seen = tails(exit_code, captured[Stream.STDOUT], captured[Stream.STDERR])
+    if not whole_tree_gone:
+        return failed(attempt, "tree_survived", "some of its processes could not be killed", result=seen)
+    if attempt.stop.reason is not None:
+        return stopped(attempt, attempt.stop.reason, result=seen)
+    if exit_code != 0:
+        return failed(attempt, "exit_code", _say_exit(exit_code), result=seen, exit_code=exit_code)
+    try:
+        result = _result(attempt.work, captured[Stream.STDOUT], written, seen)
+    except BadOutput as error:
+        return failed(attempt, "bad_output", str(error), result=seen, exit_code=exit_code)
+    except OutputTooLarge as error:
+        return failed(attempt, "output_too_large", str(error), result=seen, exit_code=exit_code)
+    return finish_with(attempt, result, exit_code=exit_code, seen=seen)
+
+
+def _say_exit(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"exited with {exit_code}"
+    try:
+        return f"was killed by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"was killed by signal {-exit_code}"
+
+
+def _result(work: Startable, stdout: Captured, written: Path, seen: Json) -> Json:
+    """The file the script wrote, else its standard output in the format its action promises."""
+    file = _read_written(written)
+    if file is not None:
+        return parse_json(file)
+    if work.output_format == OutputFormat.TEXT:
+        return seen
+    return PARSERS[work.output_format](stdout)
+
+
+def _read_written(path: Path) -> Captured | None:
+    try:
+        # A link could make the worker read a file that the script may not.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadOutput(f"the output file cannot be read: {error.strerror}") from None
+    captured = Captured()
+    try:
+        with os.fdopen(descriptor, "rb") as file:
+            captured.add(file.read(RESULT_BYTES_MAX + 1))
+    except OSError as error:
+        raise BadOutput(f"the output file cannot be read: {error.strerror}") from None
+    return captured if captured.total else None

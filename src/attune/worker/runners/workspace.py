@@ -1,0 +1,42 @@
+"""The private directory of one attempt: made for it, written before it starts, removed when it has ended."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+COMMAND_FILE: Final = "command"
+PARAMETERS_FILE: Final = "parameters"
+OUTPUT_FILE: Final = "output.json"
+
+
+def make_directory(scratch: Path, execution_id: int) -> Path:
+    """A new directory that only its owner may enter."""
+    return Path(tempfile.mkdtemp(prefix=f"{execution_id}-", dir=scratch))
+
+
+def write_private(path: Path, content: bytes) -> Path:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    return path
+
+
+async def remove_directory(directory: Path) -> None:
+    """Most directories hold at most our own files; what a script left may be large, so a thread removes it."""
+    if not _remove_if_small(directory):
+        await asyncio.shield(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
+
+
+def _remove_if_small(directory: Path) -> bool:
+    for names in ((), (COMMAND_FILE, PARAMETERS_FILE, OUTPUT_FILE)):
+        for name in names:
+            with contextlib.suppress(OSError):
+                (directory / name).unlink()
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+            return True
+    return False
