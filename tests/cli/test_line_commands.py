@@ -37,7 +37,7 @@ def test_a_log_is_found_by_line_or_action_and_printed_as_it_came(home: Path, api
 def test_an_action_with_several_lines_is_not_guessed_at(home: Path, api: StandInApi) -> None:
     api.answer("GET", LINES, page(LINE, {**LINE, "id": 5}))
     done = attune("line", "pause", "demo.slow", home=home, more=api.environment)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "name one: 4, 5" in done.stderr
     assert [each.method for each in api.seen] == ["GET"]
 
@@ -45,7 +45,7 @@ def test_an_action_with_several_lines_is_not_guessed_at(home: Path, api: StandIn
 def test_an_action_without_a_line_is_told(home: Path, api: StandInApi) -> None:
     api.answer("GET", LINES, page())
     done = attune("line", "show", "demo.slow", home=home, more=api.environment)
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert "demo.slow has no line" in done.stderr
 
 

@@ -177,14 +177,16 @@ def clear_line(*, which: str | None, everything: bool, output: Format) -> None:
 
 def _find(attune: "AttuneClient", which: str) -> int:
     """The id of a line that was named by it, or by the only action that stands in it."""
+    from attune.cli.exits import CommandFailed, Exit
     from attune.client import calls
 
     if which.isascii() and which.isdecimal():
         return int(which)
     found = attune.send(calls.list_lines(action_ref=which)).value.items
     if not found:
-        raise click.ClickException(f"{which} has no line; an action gets one when a policy limits it and it is run")
+        cure = "an action gets one when a policy limits it and it is run"
+        raise CommandFailed(f"{which} has no line; {cure}", exit_code=Exit.NOT_FOUND)
     if len(found) > 1:
         names = ", ".join(str(each.id) for each in found[:10])
-        raise click.ClickException(f"{which} has several lines, name one: {names}{', …' if found[10:] else ''}")
+        raise click.UsageError(f"{which} has several lines, name one: {names}{', …' if found[10:] else ''}")
     return found[0].id
