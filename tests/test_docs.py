@@ -13,6 +13,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from attune.cli.exits import Exit
 from attune.cli.main import attune
+from attune.domain.alerts.catalogue import ALERTS
 from attune.domain.execution import Status, diagram
 from attune.domain.messages import DEAD_TOPIC, MessageType
 from attune.runtime.metrics import Metrics, build_metrics
@@ -207,6 +208,31 @@ def test_every_invariant_has_its_section() -> None:
         assert f"**Claim.** {invariant.claim}" in section
         assert "**Why it holds.**" in section
         assert "**If not.**" in section
+
+
+def test_every_alert_is_documented_and_its_runbook_exists() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\w+) \| (.+?) \| (.+?) \| (.+?) \| \[.+?\]\((.+?)\) \|$",
+        (REFERENCE / "alerts.md").read_text(),
+        re.MULTILINE,
+    )
+    told = [
+        (alert.name, alert.severity, alert.condition, alert.for_seconds, alert.clear_seconds, alert.runbook)
+        for alert in ALERTS
+    ]
+    assert [
+        (name, severity, condition, seconds_of(holds), seconds_of(gone), runbook.removeprefix("../"))
+        for name, severity, condition, holds, gone, runbook in rows
+    ] == told
+    for alert in ALERTS:
+        page, _, anchor = alert.runbook.partition("#")
+        assert (ROOT / "docs" / page).is_file(), alert.name
+        assert not anchor or anchor in anchors(ROOT / "docs" / page), alert.name
+
+
+def seconds_of(cell: str) -> float:
+    """A time as the table of alerts tells it."""
+    return 0.0 if cell == "at once" else float(cell.removesuffix(" s"))
 
 
 def test_the_state_diagram_is_current() -> None:

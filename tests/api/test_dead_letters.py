@@ -110,6 +110,7 @@ async def test_what_does_not_exist_is_not_found(api: Api) -> None:
 
 async def test_the_depth_is_among_the_metrics(api: Api) -> None:
     await park(api, 2)
+    await expire_one(api)  # It has been dealt with.
     assert "attune_dead_letter_depth 2.0" in (await api.admin.get("/metrics")).text.splitlines()
 
 

@@ -46,7 +46,7 @@ async def test_a_worker_is_cordoned_drained_and_let_back_in(api: Api) -> None:
 
 async def test_scaling_counts_what_runs_and_waits_in_each_pool(api: Api) -> None:
     idle = (await api.viewer.get("/api/v1/workers/scaling")).json()
-    assert idle == {"workers": 0, "capacity": 0, "wanted": 0, "pools": []}
+    assert idle == {"workers": 0, "capacity": 0, "wanted": 0, "pools": [], "changes": []}
     await make_worker(api.database, capacity=2, heartbeat_interval=PATIENT)
     await place(api.database, await request(api.database, REF, count=7))
 

@@ -18,6 +18,7 @@ def demand(**changes: object) -> PoolDemand:
         "running": 0,
         "backlog": 0,
         "completions_per_second": 0.0,
+        "dead_letters_per_minute": 0,
         "workers": 2,
         "capacity": 20,
     }

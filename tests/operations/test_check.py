@@ -88,6 +88,9 @@ PLANTED = {
     "line_priority": "UPDATE line_entry SET priority = 5 WHERE execution_id = 8; UPDATE line SET next_n = next_n + 1; "
     "INSERT INTO admission_log (line_id, n, op, execution_id, seq, priority) "
     "SELECT id, next_n - 1, 'admit', 5, 5, 0 FROM line",
+    "alert_episodes_apart": """INSERT INTO alert (name, subject, severity, state, message, facts, since, seen_at,
+        fired_at, resolved_at) SELECT 'queue_long', 'line:1', 'warning', 'resolved', '', '{}',
+        now() - interval '1 hour', now(), now() - k * interval '10 minutes', now() FROM generate_series(1, 2) k""",
 }
 
 

@@ -93,10 +93,18 @@ async def test_every_end_is_counted_by_its_status_once_it_is_committed(database:
     await end(database, worker, ids[2:3], FAILED)
     ended = {count.labels[0][1]: count.value for count in metrics.counts() if count.name == "attune_executions_total"}
     assert ended == {"succeeded": 2, "failed": 1, "cancelled": 1}
+    by_action = {count.labels for count in metrics.counts() if count.name == "attune_action_executions_total"}
+    assert by_action == {(("action", "demo.work"), ("status", status)) for status in ended}
 
 
 def test_ends_by_a_time_that_was_up_are_counted_by_which_one() -> None:
     metrics = build_metrics(version="1", service="executor")
-    metrics.count_ended({("failed", "queue_timeout"): 2, ("timeout", "timeout"): 1, ("failed", "exit_code"): 1})
+    metrics.count_ended(
+        {
+            ("demo.work", "failed", "queue_timeout"): 2,
+            ("demo.work", "timeout", "timeout"): 1,
+            ("demo.work", "failed", "exit_code"): 1,
+        }
+    )
     told = {count.labels: count.value for count in metrics.counts() if "timeouts" in count.name}
     assert told == {(("by", "queue_timeout"),): 2, (("by", "timeout"),): 1}

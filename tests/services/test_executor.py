@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from attune.runtime.metrics import build_metrics
 from attune.storage.database import Database
 from tests.witness.arrange import make_action, make_worker, request, statuses
 from tests.witness.executors import executor
@@ -67,3 +68,29 @@ async def test_pinned_work_is_scheduled_on_its_worker_alive_or_not(database: Dat
         await until(lambda: all_are(database, ids, "scheduled"))
     async with database.reading() as tx:
         assert await tx.fetch_column("SELECT worker_id FROM assignment") == [pinned_to]
+
+
+async def test_replicas_raise_an_alert_together_and_each_change_of_scaling_once(database: Database) -> None:
+    await make_action(database)
+    await make_worker(database, capacity=2, heartbeat_interval=1000)
+    metrics = build_metrics(version="test", service="executor")
+    async with database.transaction() as tx:
+        await tx.execute("UPDATE action SET quarantined_at = now()")
+
+    async def raised() -> bool:
+        async with database.reading() as tx:
+            return await tx.fetch_column("SELECT name FROM alert WHERE state = 'firing'") == ["action_quarantined"]
+
+    async def wanted() -> bool:
+        async with database.reading() as tx:
+            return await tx.fetch_column("SELECT wanted FROM scaling_change") == [2]
+
+    async with executor(database, metrics=metrics), executor(database, "executor-2", metrics=metrics):
+        await until(raised)
+        async with database.transaction() as tx:
+            await tx.execute("UPDATE action SET quarantined_at = NULL")
+        ids = await request(database, count=4)
+        await until(lambda: all_are(database, ids[:2], "scheduled"))
+        await until(wanted)
+    raised_so_far = [count.value for count in metrics.counts() if count.name == "attune_alerts_total"]
+    assert raised_so_far == [1.0]

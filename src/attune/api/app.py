@@ -16,7 +16,18 @@ from attune.api.endpoint import AnyEndpoint, Call, Endpoint, Public, Reply
 from attune.api.errors import AnyRequest, BadRequest, answer_error, standard_headers
 from attune.api.openapi import describe
 from attune.api.parts import ApiParts
-from attune.api.routes import access, dead_letters, definitions, endings, executions, lines, platform, why, workers
+from attune.api.routes import (
+    access,
+    alerts,
+    dead_letters,
+    definitions,
+    endings,
+    executions,
+    lines,
+    platform,
+    why,
+    workers,
+)
 from attune.api.services import Services
 from attune.domain.errors import FieldError
 from attune.domain.json_values import find_unstorable
@@ -50,6 +61,7 @@ def all_endpoints(*, version: str) -> tuple[AnyEndpoint, ...]:
         *why.ENDPOINTS,
         *lines.ENDPOINTS,
         *dead_letters.ENDPOINTS,
+        *alerts.ENDPOINTS,
         *definitions.ENDPOINTS,
         *workers.ENDPOINTS,
         *access.ENDPOINTS,

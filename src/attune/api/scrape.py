@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from attune.domain.alerts.catalogue import ALERTS
 from attune.runtime.clock import monotonic
 from attune.runtime.metrics import Metrics
 from attune.storage import outbox
+from attune.storage.alerting import episodes
 from attune.storage.database import Database
 from attune.storage.statistics import counters, gauges
 from attune.storage.statistics.gauges import ScopeGauges
@@ -44,10 +46,13 @@ class Scrape:
             workers = await gauges.count_workers(tx)
             rows, oldest_seconds = await outbox.measure(tx, limit=COUNTED_MAX)
             metrics.dead_letter_depth.set(await gauges.count_dead_letters(tx, limit=COUNTED_MAX))
+            firing = await episodes.count_firing(tx)
             scopes = await gauges.list_scopes(tx) if self._lines else []
             counted = await counters.list_all(tx)
         for status in WORKER_STATUSES:
             metrics.workers.labels(status=status).set(workers.get(status, 0))
+        for alert in ALERTS:
+            metrics.alerts_firing.labels(name=alert.name).set(firing.get(alert.name, 0))
         metrics.outbox_rows.set(rows)
         metrics.outbox_oldest_seconds.set(oldest_seconds)
         self._show_lines(scopes)

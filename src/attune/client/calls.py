@@ -9,6 +9,7 @@ from attune.client.models import (
     Accepted,
     Action,
     Admission,
+    Alert,
     Cleared,
     DeadLetter,
     DeadLetterStats,
@@ -163,6 +164,14 @@ def drop_dead_letter(dead_letter_id: int) -> Call[object]:
 
 def drop_dead_letters(**query: Query | None) -> Call[object]:
     return Call(method="POST", path="/api/v1/dead-letters:drop", answer=object, query=_given(query), body={})
+
+
+def list_alerts(**query: Query | None) -> Call[Page[Alert]]:
+    return Call(method="GET", path="/api/v1/alerts", answer=Page[Alert], query=_given(query))
+
+
+def get_alert(alert_id: int) -> Call[Alert]:
+    return Call(method="GET", path=f"/api/v1/alerts/{alert_id}", answer=Alert)
 
 
 def get_queue_stats(ref: str) -> Call[object]:

@@ -154,6 +154,17 @@ class DeadLetterStats(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[dict[str, object]] = []
 
 
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is, or was, worth a person's attention."""
+
+    id: int
+    name: str = ""
+    subject: str = ""
+    severity: str = ""
+    state: str = ""
+    message: str = ""
+
+
 class LateResult(msgspec.Struct, frozen=True, kw_only=True):
     """What an attempt reported when it was no longer the current one; never applied."""
 

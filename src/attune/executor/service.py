@@ -13,6 +13,7 @@ from attune.domain.endings.dead_letters import EXPIRED_REASON, Outcome
 from attune.domain.messages import DEAD_TOPIC
 from attune.executor.routing import DEAD_LETTER_TYPES, Burial, dead_letter_handler, handler_of, operations_by_type
 from attune.executor.sweeps import SweepSettings, repeat, sweeps
+from attune.executor.watches import watches
 from attune.runtime.clock import draw, utc_now
 from attune.runtime.metrics import Metrics
 from attune.runtime.supervise import Restart, Tasks
@@ -46,7 +47,8 @@ class Executor:
         await self.transport.declare(self.queues)
         for queue in self.queues:
             tasks.start(f"consume {queue.name}", partial(self._consume, queue), restart=Restart())
-        for sweep in sweeps(self.sweep_settings, draw=draw):
+        watched = watches(max_queue_length=self.max_queue_length, metrics=self.metrics)
+        for sweep in (*sweeps(self.sweep_settings, draw=draw), *watched):
             tasks.start(
                 f"sweep {sweep.name}",
                 partial(repeat, sweep, self.database, metrics=self.metrics, draw=draw),

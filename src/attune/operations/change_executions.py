@@ -21,7 +21,7 @@ async def change_executions(tx: Tx, changes: Sequence[Change]) -> list[Change]:
     if not changes:
         return []
     _refuse_mistakes(changes)
-    moved = set(await executions.change_many(tx, changes))
+    moved = await executions.change_many(tx, changes)
     done = [change for change in changes if change.execution_id in moved]
     if leaving := [change.execution_id for change in done if change.target in WITHOUT_WORKER]:
         await assignments.delete_many(tx, leaving)
@@ -29,7 +29,11 @@ async def change_executions(tx: Tx, changes: Sequence[Change]) -> list[Change]:
         await unplaced.delete_many(tx, settled)
     ended = [(change.execution_id, change.attempt) for change in done if change.target in TERMINAL]
     if ended:
-        tx.ended.update((change.target, _code_of(change)) for change in done if change.target in TERMINAL)
+        tx.ended.update(
+            (moved[change.execution_id], change.target, _code_of(change))
+            for change in done
+            if change.target in TERMINAL
+        )
         tx.announce(MessageType.EXECUTION_COMPLETED, MessageType.EXECUTION_COMPLETED, ended)
     return done
 

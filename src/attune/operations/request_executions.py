@@ -65,6 +65,6 @@ def _announce(tx: Tx, births: Sequence[Birth], rows: Sequence[Inserted]) -> None
         if birth.status is Status.QUEUED:
             continue
         if birth.failure:
-            tx.ended[birth.status, birth.failure.code] += 1
+            tx.ended[birth.new.action_ref, birth.status, birth.failure.code] += 1
         told = MessageType.EXECUTION_COMPLETED if birth.failure else MessageType.EXECUTION_REQUESTED
         tx.announce(told, told, [(row.execution_id, 0)], delay_seconds=row.delay_seconds)

@@ -2,7 +2,7 @@
 
 Every process counts for itself and adds its counts to the database now and then; gauges are read from the database when
 somebody asks. So one API tells the numbers of the whole platform. Labels have few values: a status, a reason, a sweep,
-the scope of a line. Never an execution, a worker or a group. Histograms have no labels.
+an action, the scope of a line. Never an execution, a worker or a group. Histograms have no labels.
 """
 
 import platform
@@ -18,6 +18,7 @@ from attune.runtime.counts import Count, Labels
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _START_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+_TO_RUNNING: Final = "Time from accepting an execution to its first start on a worker."
 # What is counted everywhere and told as one.
 _COUNTED: Final = frozenset({"counter", "histogram"})
 # When a process began to count; meaningless for what many counted.
@@ -32,6 +33,7 @@ class Metrics:
 
     registry: CollectorRegistry
     executions: Counter
+    action_executions: Counter
     execution_timeouts: Counter
     request_to_running_seconds: Histogram
     sweep_actions: Counter
@@ -49,6 +51,8 @@ class Metrics:
     line_wait_seconds: Gauge
     dead_letter_latency_seconds: Histogram
     executions_failed_by_dead_letter: Counter
+    alerts: Counter
+    alerts_firing: Gauge
 
     def counts(self) -> Iterator[Count]:
         """What this process has counted since it began."""
@@ -58,10 +62,11 @@ class Metrics:
                     if not sample.name.endswith(_CREATED):
                         yield Count(name=sample.name, labels=_sorted(sample.labels), value=sample.value)
 
-    def count_ended(self, ended: Mapping[tuple[str, str | None], int]) -> None:
-        """Note executions that ended, by status and code."""
-        for (status, code), number in ended.items():
+    def count_ended(self, ended: Mapping[tuple[str, str, str | None], int]) -> None:
+        """Note executions that ended, by action, status and code."""
+        for (action, status, code), number in ended.items():
             self.executions.labels(status=status).inc(number)
+            self.action_executions.labels(action=action, status=status).inc(number)
             if code in _TIMEOUTS:
                 self.execution_timeouts.labels(by=code).inc(number)
 
@@ -127,10 +132,9 @@ def build_metrics(*, version: str, service: str) -> Metrics:
     return Metrics(
         registry=registry,
         executions=counter("executions", "Executions that ended.", "status"),
+        action_executions=counter("action_executions", "Executions of an action that ended.", "action", "status"),
         execution_timeouts=counter("execution_timeouts", "Executions that ended because a time was up.", "by"),
-        request_to_running_seconds=seconds(
-            "request_to_running", "Time from accepting an execution to its first start on a worker."
-        ),
+        request_to_running_seconds=seconds("request_to_running", _TO_RUNNING),
         sweep_actions=counter("sweep_actions", "What recovery sweeps had to mend.", "sweep"),
         fenced_writes=counter("fenced_writes", "Writes refused because their attempt was no longer current."),
         conflicts=counter("conflicts", "Messages dropped because the world had moved on."),
@@ -155,4 +159,6 @@ def build_metrics(*, version: str, service: str) -> Metrics:
         executions_failed_by_dead_letter=counter(
             "executions_failed_by_dead_letter", "Executions that failed because no worker took them in time."
         ),
+        alerts=counter("alerts", "Alerts that were raised.", "name"),
+        alerts_firing=gauge("alerts_firing", "Alerts that stand open.", "name"),
     )

@@ -16,10 +16,10 @@ from attune.domain.errors import Unavailable
 from attune.domain.messages import ITEMS_MAX, Broadcast, Message
 from attune.runtime.clock import draw, jittered_backoff, monotonic
 from attune.storage import outbox, revisions
-from attune.storage.tx import Commit, PlainConnection, Pool, Tx
+from attune.storage.tx import Commit, End, PlainConnection, Pool, Tx
 
 AfterCommit = Callable[[Sequence[Message], Sequence[Broadcast]], Awaitable[None]]
-OnEnded = Callable[[Mapping[tuple[str, str | None], int]], None]
+OnEnded = Callable[[Mapping[End, int]], None]
 
 # No transaction that has written waits for the network, a process or a person; these limits say how long a mistake
 # in that can last.
@@ -88,7 +88,7 @@ async def _nothing_after_commit(_messages: Sequence[Message], _broadcasts: Seque
     return
 
 
-def _count_nothing(_ended: Mapping[tuple[str, str | None], int]) -> None:
+def _count_nothing(_ended: Mapping[End, int]) -> None:
     return
 
 

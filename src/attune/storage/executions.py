@@ -21,12 +21,12 @@ class Requested:
     pinned_to: int | None
 
 
-async def change_many(tx: Tx, changes: Sequence[Change]) -> list[int]:
-    """Make each move whose guard still holds and return the ids that moved. Only `change_executions` calls this.
+async def change_many(tx: Tx, changes: Sequence[Change]) -> dict[int, str]:
+    """Make each move whose guard still holds; returns the ids that moved, with their actions' names.
 
-    The caller holds the rows' locks, taken in ascending order.
+    Only `change_executions` calls this. The caller holds the rows' locks, taken in ascending order.
     """
-    return await tx.fetch_column(
+    rows = await tx.fetch(
         """
         UPDATE execution e
            SET status = c.target,
@@ -50,7 +50,7 @@ async def change_many(tx: Tx, changes: Sequence[Change]) -> list[int]:
                AS c (id, guard_status, guard_attempt, target, next_attempt, placements_added, worker_id, delay,
                      result, failure, actor, reason)
          WHERE e.id = c.id AND e.id = ANY($1) AND e.status = c.guard_status AND e.attempt = c.guard_attempt
-        RETURNING e.id
+        RETURNING e.id, e.action_ref
         """,
         [change.execution_id for change in changes],
         [change.current for change in changes],
@@ -65,6 +65,7 @@ async def change_many(tx: Tx, changes: Sequence[Change]) -> list[int]:
         [change.actor for change in changes],
         [change.reason for change in changes],
     )
+    return {row["id"]: row["action_ref"] for row in rows}
 
 
 async def lock_requested(tx: Tx, ids: Sequence[int]) -> list[Requested]:

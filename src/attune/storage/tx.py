@@ -12,6 +12,8 @@ from attune.domain.messages import ITEMS_MAX, Announcement, Item, MessageType
 from attune.runtime.clock import monotonic
 
 Row = asyncpg.Record
+# How an execution ended: the name of its action, its status, and its code if it failed.
+End = tuple[str, str, str | None]
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -44,8 +46,8 @@ class Tx:
     # By this machine's monotonic clock, and before the database's `now()` of this transaction.
     began_at: float
     _at_end: list[Callable[[Commit], None]]
-    # How many executions this transaction ends, by status and code, for those who count.
-    ended: Counter[tuple[str, str | None]]
+    # How many executions this transaction ends, for those who count.
+    ended: Counter[End]
     # One message carries at most this many items.
     _items_max: int
 

@@ -11,6 +11,7 @@ from attune.domain.errors import NotFound
 from attune.domain.permission import Scope, parse_permission
 from attune.operations.workers.cordon_worker import cordon_worker, uncordon_worker
 from attune.operations.workers.drain_worker import drain_worker
+from attune.storage.availability import scaling_changes
 from attune.storage.tx import Tx
 from attune.storage.views import scaling, workers
 from attune.storage.views.workers import WorkerView
@@ -18,6 +19,9 @@ from attune.storage.views.workers import WorkerView
 READ: Final = parse_permission("workers:read")
 CORDON: Final = parse_permission("workers:cordon")
 DRAIN: Final = parse_permission("workers:drain")
+
+# Of the changes of what is wanted, so many are shown.
+CHANGES_MAX: Final = 20
 
 
 async def list_workers(call: Call[WorkerQuery, NoBody]) -> Reply:
@@ -65,11 +69,13 @@ async def get_scaling(call: Call[NoQuery, NoBody]) -> Reply:
     async with call.services.parts.database.reading() as tx:
         fleet = await scaling.read_fleet(tx)
         plans = [plan_pool(demand, fleet) for demand in await scaling.list_demand(tx)]
+        changes = await scaling_changes.list_newest(tx, limit=CHANGES_MAX)
     answer = ScalingAnswer(
         workers=fleet.workers,
         capacity=fleet.capacity,
         wanted=plan_fleet(plans, fleet),
         pools=[PoolScaling.of(plan) for plan in plans],
+        changes=changes,
     )
     return Reply(value=answer)
 
@@ -90,7 +96,7 @@ ENDPOINTS: Final[tuple[AnyEndpoint, ...]] = (
         method=Method.GET,
         path="/api/v1/workers/scaling",
         name="get_scaling",
-        summary="How many workers are wanted, together and in each pool that is not idle.",
+        summary="How many workers are wanted, together and in each pool that is not idle, and how that changed lately.",
         permission=READ,
         scope=Scope.INSTALLATION,
         answer=ScalingAnswer,

@@ -8,6 +8,7 @@ import msgspec
 from attune.api.pages import LIMIT_DEFAULT, Cursor, Limit
 from attune.domain.availability.scaling import PoolPlan
 from attune.domain.json_values import Json
+from attune.storage.availability.scaling_changes import ToldChange
 from attune.storage.views.workers import WorkerView
 
 
@@ -38,6 +39,7 @@ class PoolScaling(msgspec.Struct, kw_only=True, frozen=True):
     backlog: int
     completions_per_second: float
     backlog_seconds: float | None
+    dead_letters_per_minute: int
     workers: int
     capacity: int
     wanted: int
@@ -54,6 +56,7 @@ class PoolScaling(msgspec.Struct, kw_only=True, frozen=True):
             backlog=demand.backlog,
             completions_per_second=demand.completions_per_second,
             backlog_seconds=plan.backlog_seconds,
+            dead_letters_per_minute=demand.dead_letters_per_minute,
             workers=demand.workers,
             capacity=demand.capacity,
             wanted=plan.wanted,
@@ -67,3 +70,5 @@ class ScalingAnswer(msgspec.Struct, kw_only=True, frozen=True):
     capacity: int
     wanted: int
     pools: list[PoolScaling]
+    # The newest first.
+    changes: list[ToldChange]

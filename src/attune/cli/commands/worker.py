@@ -45,6 +45,7 @@ SCALING_VIEW = View(
         column("wanted"),
         column("pool", wide=True),
         column("completions_per_second", wide=True),
+        column("dead_letters_per_minute", wide=True),
         column("capacity", wide=True),
     ],
     name="pool",

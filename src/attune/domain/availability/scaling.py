@@ -1,7 +1,7 @@
 """How many workers each pool wants: enough for what runs, and for what waits to be gone soon."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from attune.domain.json_values import Json
@@ -23,6 +23,8 @@ class PoolDemand:
     # Those who wait for room on a worker, and those whose line waits for any worker; counting ends at a limit.
     backlog: int
     completions_per_second: float
+    # How many of its dispatches no worker took in time, within the last minute.
+    dead_letters_per_minute: int
     workers: int
     capacity: int
 
@@ -34,6 +36,20 @@ class PoolPlan:
     demand: PoolDemand
     wanted: int
     backlog_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingChange:
+    """That a pool wants another number of workers than before."""
+
+    pool: str
+    runner: str
+    labels: Mapping[str, Json]
+    isolation: str | None
+    wanted_before: int
+    wanted: int
+    backlog: int
+    workers: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +71,27 @@ def plan_pool(demand: PoolDemand, fleet: Fleet) -> PoolPlan:
         in_time = ceil(demand.workers * seconds / DRAIN_SECONDS)
         wanted = min(wanted, max(busy, in_time))
     return PoolPlan(demand=demand, wanted=wanted, backlog_seconds=seconds if demand.backlog else 0.0)
+
+
+def changes_of(plans: Sequence[PoolPlan], last: Sequence[ScalingChange]) -> list[ScalingChange]:
+    """What is news after the last change of each pool. A pool that was never told of, or is idle, wants nobody."""
+    before = {each.pool: each.wanted for each in last}
+    told = [
+        ScalingChange(
+            pool=plan.demand.pool,
+            runner=plan.demand.runner,
+            labels=plan.demand.labels,
+            isolation=plan.demand.isolation,
+            wanted_before=before.get(plan.demand.pool, 0),
+            wanted=plan.wanted,
+            backlog=plan.demand.backlog,
+            workers=plan.demand.workers,
+        )
+        for plan in plans
+    ]
+    busy = {each.pool for each in told}
+    told += [replace(each, wanted_before=each.wanted, wanted=0, backlog=0) for each in last if each.pool not in busy]
+    return [each for each in told if each.wanted != each.wanted_before]
 
 
 def plan_fleet(plans: Sequence[PoolPlan], fleet: Fleet) -> int:

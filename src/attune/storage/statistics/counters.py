@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from attune.runtime.counts import Count
 from attune.storage.tx import Tx
 
-# Labels have few values, so this is far above what there can be.
-COUNTERS_MAX = 2000
+# Labels have few values, and actions are some hundreds at most, so this is far above what there can be.
+COUNTERS_MAX = 20_000
 
 
 async def add(tx: Tx, counts: Sequence[Count]) -> None:

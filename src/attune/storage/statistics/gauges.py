@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from attune.domain.messages import DEAD_TOPIC
 from attune.storage.tx import Tx
 
 # More scopes than this are not told one by one; those in which most wait come first.
@@ -31,8 +32,16 @@ async def count_workers(tx: Tx) -> Mapping[str, int]:
 
 
 async def count_dead_letters(tx: Tx, *, limit: int) -> int:
-    """How many lie there, counted up to a limit."""
-    counted: int = await tx.fetch_value("SELECT count(*) FROM (SELECT 1 FROM dead_letter LIMIT $1) dead", limit)
+    """How many wait for a person or for their handler, counted up to a limit."""
+    counted: int = await tx.fetch_value(
+        """
+        SELECT count(*) FROM (
+            SELECT 1 FROM dead_letter WHERE outcome IS NULL UNION ALL SELECT 1 FROM outbox WHERE topic = $2
+             LIMIT $1) dead
+        """,
+        limit,
+        DEAD_TOPIC,
+    )
     return counted
 
 

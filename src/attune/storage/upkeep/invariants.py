@@ -10,6 +10,7 @@ from attune.domain.json_values import Json
 from attune.storage.tx import Tx
 from attune.storage.upkeep.checkpoints import Checkpoint
 from attune.storage.upkeep.claims.admissions import ADMISSIONS
+from attune.storage.upkeep.claims.alerts import ALERTS
 from attune.storage.upkeep.claims.attempts import ATTEMPTS
 from attune.storage.upkeep.claims.invariant import Invariant, Reads
 from attune.storage.upkeep.claims.lines import LINES
@@ -19,7 +20,7 @@ from attune.storage.upkeep.claims.placement import PLACEMENT
 # A check shows at most this many offenders.
 ROWS_MAX = 20
 
-INVARIANTS: Sequence[Invariant] = (*ATTEMPTS, *PLACEMENT, *MESSAGES, *PARTITIONS, *LINES, *ADMISSIONS)
+INVARIANTS: Sequence[Invariant] = (*ATTEMPTS, *PLACEMENT, *MESSAGES, *PARTITIONS, *LINES, *ADMISSIONS, *ALERTS)
 
 
 async def find_violations(
