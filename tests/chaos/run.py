@@ -2,12 +2,14 @@
 
 make chaos SEED=7 MINUTES=5 TRANSPORT=rabbitmq
 make chaos SEED=7 ARGS="--scenario lines --executions 10000 --lines 50"
+make chaos ARGS="--scenario restart --executions 10000"
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import secrets
 import sys
@@ -18,6 +20,7 @@ from contextlib import AsyncExitStack
 import asyncpg
 
 from tests.chaos.kills import VICTIMS, KillPlan, Outcome, run_kills
+from tests.chaos.restart import OPTIONS, SETTINGS, run_restart
 from tests.chaos.score import IDLE_SECONDS_MAX, Score, judge
 from tests.chaos.storm import StormPlan, make_storm, run_storm
 from tests.witness.platform import running_platform
@@ -25,7 +28,8 @@ from tests.witness.servers import start_rabbitmq
 
 KILLS = "kills"
 LINES = "lines"
-EXECUTIONS = {KILLS: 500, LINES: 10_000}
+RESTART = "restart"
+EXECUTIONS = {KILLS: 500, LINES: 10_000, RESTART: 10_000}
 ROUNDS = 5
 # How often an executor dies for so many executions, unless it was said.
 EXECUTIONS_PER_KILL = 500
@@ -43,16 +47,30 @@ async def main(arguments: argparse.Namespace) -> int:
             broker = await stack.enter_async_context(start_rabbitmq())
             settings["ATTUNE__MESSAGE_QUEUE__URL"] = broker.url()
         while True:
-            held = await (
-                _blow(arguments, seed, settings)
-                if arguments.scenario == LINES
-                else run_once(_kill_plan(arguments, seed), transport, settings)
-            )
-            if not held:
+            if not await _run_scenario(arguments, seed, settings):
                 return 1
             seed += 1
             if time.monotonic() > until:
                 return 0
+
+
+async def _run_scenario(arguments: argparse.Namespace, seed: int, settings: dict[str, str]) -> bool:
+    if arguments.scenario == LINES:
+        return await _blow(arguments, seed, settings)
+    if arguments.scenario == RESTART:
+        return await _restart(arguments, settings)
+    return await run_once(_kill_plan(arguments, seed), arguments.transport or "postgres", settings)
+
+
+async def _restart(arguments: argparse.Namespace, settings: Mapping[str, str]) -> bool:
+    """One platform, of which everything is killed once and together."""
+    async with running_platform(options=OPTIONS, settings={**SETTINGS, **settings}) as platform:
+        outcome = await run_restart(platform, arguments.executions or EXECUTIONS[RESTART])
+        check = await platform.run("check", "-o", "json", check=False)
+    complaint = "" if check.code == 0 else check.out
+    told = {"transport": arguments.transport or "postgres", "violations": outcome.violations, "check": complaint}
+    _say(told | dataclasses.asdict(outcome))
+    return not outcome.violations and not complaint
 
 
 def _kill_plan(arguments: argparse.Namespace, seed: int) -> KillPlan:
@@ -147,7 +165,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", default="")
     parser.add_argument("--minutes", default="")
     parser.add_argument("--transport", default="", choices=["", "postgres", "rabbitmq"])
-    parser.add_argument("--scenario", default=KILLS, choices=[KILLS, LINES])
+    parser.add_argument("--scenario", default=KILLS, choices=[KILLS, LINES, RESTART])
     parser.add_argument("--executions", type=int, default=0, help=f"{EXECUTIONS} unless named")
     parser.add_argument("--lines", type=int, default=50, help="over how many lines a storm goes")
     parser.add_argument("--kills", type=int, default=None, help="how often a storm kills an executor")

@@ -153,7 +153,7 @@ TOLD: list[tuple[str, Facts, str]] = [
         ),
         (
             "action demo.crash is quarantined since 11:59:00 UTC (60 s): 3 workers in a row were lost while they"
-            " ran it; `attune action release demo.crash` lets it go on"
+            " ran it; it waits, without a timeout, until `attune action release demo.crash`"
         ),
     ),
     (

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from attune.domain.definitions import Runner
+from attune.domain.endings.dead_letters import Expiry
+from attune.operations.access.write_audit import Actor
 from attune.operations.attend_workers import begin_drain, mark_worker_lost, renew_leases
+from attune.operations.dead_letters.bury_dead_letters import bury_dead_letters
 from attune.operations.expire_executions import expire_scheduled
+from attune.operations.workers.cordon_worker import cordon_worker
 from attune.operations.workers.expire_unserved import expire_unserved
 from attune.storage.database import Database
 from tests.witness.arrange import GRACE_SECONDS, make_action, make_worker, place, request, start, statuses
@@ -73,32 +79,58 @@ async def test_a_worker_that_is_only_being_started_again_counts_as_alive(databas
     assert await statuses(database, await request(database, grace_seconds=0)) == ["requested"]
 
 
-@pytest.mark.parametrize("change", ["cordoned = true", "status = 'unresponsive'", "marked_full = true"])
-async def test_a_worker_that_is_merely_out_of_placement_counts_as_alive(database: Database, change: str) -> None:
+COUNTS = {
+    "active": "status = 'active'",
+    "full": "marked_full = true",
+    "silent for a moment": "status = 'unresponsive', awaited_since = now() - interval '1 second'",
+    "being started again": "status = 'lost'",
+}
+DOES_NOT_COUNT = {
+    "cordoned": "cordoned = true",
+    "drained": "cordoned = true, status = 'draining'",
+    "leaving": "leaving = true, status = 'draining'",
+    "stopped": "status = 'inactive'",
+    "silent for long": "status = 'unresponsive', awaited_since = now() - interval '1 hour'",
+    "lost for long": "status = 'lost', last_heartbeat = now() - interval '1 hour'",
+}
+
+
+@pytest.mark.parametrize("state", [*COUNTS, *DOES_NOT_COUNT])
+async def test_whoever_fails_work_for_want_of_a_worker_agrees_on_who_counts(database: Database, state: str) -> None:
     await make_action(database)
     await make_worker(database, heartbeat_interval=PATIENT)
+    expired, overdue = await request(database, count=2)
+    await place(database, [expired, overdue])
     async with database.transaction() as tx:
+        change = (COUNTS | DOES_NOT_COUNT)[state]
         await tx.execute(f"UPDATE worker SET {change}")  # noqa: S608  written above
+        await tx.execute("UPDATE assignment SET placed_at = now() - interval '10 minutes'")
 
-    assert await statuses(database, await request(database, grace_seconds=0)) == ["requested"]
-
-
-async def test_a_worker_that_is_leaving_does_not_count(database: Database) -> None:
-    await make_action(database)
-    worker = await make_worker(database, heartbeat_interval=PATIENT)
+    [accepted] = await request(database, grace_seconds=0)
     async with database.transaction() as tx:
-        await begin_drain(tx, instance=worker.instance)
+        letter = Expiry(item=(expired, 1), deaths=(), died_at=datetime(2026, 1, 2, tzinfo=UTC))
+        await bury_dead_letters(tx, [letter], placements_max=5)
+        await expire_scheduled(tx, timeout_seconds=300, placements_max=5)
 
-    assert await statuses(database, await request(database, grace_seconds=0)) == ["failed"]
+    found = await statuses(database, [accepted, expired, overdue])
+    assert found == (["requested", "scheduling", "scheduling"] if state in COUNTS else ["failed"] * 3)
 
 
-async def test_a_lost_worker_that_has_been_silent_too_long_does_not_count(database: Database) -> None:
+@pytest.mark.parametrize(("workers", "said"), [(1, "the only worker"), (2, "each of the 2 workers")])
+async def test_a_request_that_only_cordoned_workers_could_run_says_so(
+    database: Database, workers: int, said: str
+) -> None:
     await make_action(database)
-    await make_worker(database, heartbeat_interval=1)
-    async with database.transaction() as tx:
-        await tx.execute("UPDATE worker SET status = 'lost', last_heartbeat = now() - interval '1 minute'")
+    for number in range(workers):
+        worker = await make_worker(database, f"worker-{number}", heartbeat_interval=PATIENT)
+        async with database.transaction() as tx:
+            await cordon_worker(tx, worker.worker_id, by=Actor(name="ana"))
+    await make_worker(database, "another", runtimes=["shell"], heartbeat_interval=PATIENT)
 
-    assert await statuses(database, await request(database, grace_seconds=0)) == ["failed"]
+    ids = await request(database, grace_seconds=0)
+
+    message = (await error_of(database, ids[0]))["message"]
+    assert message == f"no workers available: {said} that could run it is cordoned"
 
 
 async def test_what_fails_for_want_of_a_worker_joins_no_line(database: Database) -> None:
@@ -188,7 +220,7 @@ async def test_what_is_not_picked_up_fails_only_where_nobody_else_could_take_it(
     await place(database, later)
     async with database.transaction() as tx:
         await tx.execute("UPDATE assignment SET placed_at = now() - interval '10 minutes'")
-        await tx.execute("UPDATE worker SET status = 'unresponsive'")
+        await tx.execute("UPDATE worker SET status = 'unresponsive', awaited_since = now() - interval '10 minutes'")
         await expire_scheduled(tx, timeout_seconds=300, placements_max=5)
     assert await statuses(database, later) == ["failed"]
     async with database.reading() as tx:

@@ -99,13 +99,13 @@ async def test_it_fails_when_no_worker_that_is_alive_could_run_it(database: Data
     await make_worker(database)
     execution = await scheduled(database)
     async with database.transaction() as tx:
-        await tx.execute("UPDATE worker SET status = 'lost'")
+        await tx.execute("UPDATE worker SET status = 'lost', last_heartbeat = now() - interval '1 hour'")
 
     assert await bury(database, (execution, 1)) == [Outcome.FAILED_EXECUTION]
 
     async with database.reading() as tx:
         reason = await tx.fetch_value("SELECT change_reason FROM execution")
-    assert reason == "Worker queue TTL expired, and no worker that is alive could run it"
+    assert reason == "Worker queue TTL expired, and no worker could run it"
 
 
 async def test_pinned_work_fails_though_others_could_run_it(database: Database) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from attune.domain.retry import Ending, Outcome
 from attune.domain.why import explain
 from attune.operations.access.write_audit import Actor
+from attune.operations.cancel_execution import cancel_execution
 from attune.operations.finish_executions import Report, finish_executions
+from attune.operations.lines.expire_waiting import expire_waiting
 from attune.operations.release_executions import release_executions
 from attune.operations.rescue_lost import rescue_lost
+from attune.operations.workers.expire_unserved import expire_unserved
 from attune.operations.workers.quarantine_actions import release_action
 from attune.storage.assignments import Held
 from attune.storage.database import Database
@@ -74,7 +77,7 @@ async def test_three_workers_lost_in_a_row_hold_an_action(database: Database) ->
     assert facts is not None
     told = explain(facts)
     assert told.code == "quarantined"
-    assert "attune action release demo.work" in told.sentence
+    assert "waits, without a timeout, until `attune action release demo.work`" in told.sentence
 
 
 async def test_a_worker_counts_once_however_many_executions_it_took_along(database: Database) -> None:
@@ -138,6 +141,55 @@ async def test_releasing_lets_what_waits_go_on(database: Database) -> None:
         assert await tx.fetch_column("SELECT operation FROM audit_log") == ["action.release"]
     await place_waiting(database)
     assert await statuses(database, ids) == ["scheduled"]
+
+
+async def test_what_is_held_waits_without_a_timeout_and_can_be_cancelled(database: Database) -> None:
+    await make_action(database)
+    await lose_workers(database, 3)
+    ids = await request(database, count=2)
+    await place(database, ids)
+    async with database.transaction() as tx:
+        await tx.execute("UPDATE unplaced SET since = now() - interval '10 days'")
+
+    async with database.transaction() as tx:
+        assert await expire_unserved(tx, timeout_seconds=60) == 0
+        await cancel_execution(tx, ids[0], actor="ana")
+    assert await statuses(database, ids) == ["cancelled", "scheduling"]
+
+    async with database.transaction() as tx:
+        await release_action(tx, "demo.work", by=ANA)
+    async with database.transaction() as tx:
+        assert await expire_unserved(tx, timeout_seconds=60) == 0, "its time begins with its release"
+        await tx.execute("UPDATE action SET released_at = now() - interval '61 seconds'")
+        assert await expire_unserved(tx, timeout_seconds=60) == 1
+
+
+async def test_the_time_in_a_line_stands_still_while_an_action_is_held(database: Database) -> None:
+    await make_action(database)
+    await make_policy(database, concurrency={"limit": 1})
+    ids = await request(database)
+    async with database.transaction() as tx:
+        await tx.execute("UPDATE action SET quarantined_at = now()")
+        await tx.execute("UPDATE line_entry SET timeout_from = now() - interval '10 days'")
+
+    async def expire() -> int:
+        async with database.transaction() as tx:
+            return await expire_waiting(tx, default_seconds=60)
+
+    async def turn_back(seconds: float) -> None:
+        async with database.transaction() as tx:
+            await tx.execute("UPDATE line_entry SET timeout_from = timeout_from - make_interval(secs => $1)", seconds)
+            await tx.execute("UPDATE action SET released_at = released_at - make_interval(secs => $1)", seconds)
+
+    assert await expire() == 0
+    await turn_back(59)
+    async with database.transaction() as tx:
+        await release_action(tx, "demo.work", by=ANA)
+    await turn_back(2)
+    assert [await expire(), await statuses(database, ids)] == [0, ["queued"]]
+    await turn_back(60)
+    # The first pass may learn that its time began with the release, the second that it is over.
+    assert await expire() + await expire() == 1
 
 
 async def test_a_held_action_holds_its_line_until_it_is_released(database: Database) -> None:

@@ -51,8 +51,13 @@ async def test_what_a_killed_worker_ran_goes_elsewhere_if_it_may_and_fails_if_no
 
 async def test_what_a_worker_never_picks_up_fails_by_the_timeout(database: Database, fleet: Fleet) -> None:
     await make_action(database)
-    await make_worker(database, heartbeat_interval=300)
     ids = await request(database, count=3)
+    await fleet.until_all(ids, "scheduling")
+    await make_worker(database, heartbeat_interval=300)
+    await fleet.until_all(ids, "scheduled")
+    async with database.transaction() as tx:
+        # It has not answered for as long as a worker may be silent, though its heartbeats go on.
+        await tx.execute("UPDATE worker SET status = 'unresponsive', awaited_since = now() - interval '1 hour'")
 
     await fleet.until_all(ids, "failed")
 

@@ -61,9 +61,12 @@ async def test_a_call_that_takes_too_long_is_a_timeout_whatever_the_library_make
         await call_in_time()
 
 
-async def test_a_connection_that_closes_by_itself_is_an_error_and_not_our_end() -> None:
+@pytest.mark.parametrize("close", [asyncio.Future.cancel, lambda lost: lost.set_exception(Exception)])
+async def test_a_connection_that_closes_by_itself_is_an_error_and_not_our_end(
+    close: Callable[[asyncio.Future[None]], object],
+) -> None:
     lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(lost.cancel)
+    asyncio.get_running_loop().call_soon(close, lost)
 
     with pytest.raises(ConnectionError), broker_calls():
         await lost

@@ -10,6 +10,7 @@ from dataclasses import replace
 import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractConnection
+from structlog.testing import capture_logs
 
 from attune.domain.messages import Message, MessageType, dispatch_topic
 from attune.runtime.failpoints import arm_failpoints, failpoint_hits, record_failpoints
@@ -196,6 +197,24 @@ async def test_a_consumer_whose_queue_was_deleted_comes_back(here: Station, chan
         await channel.queue_delete(EVENTS.name)
         await here.announce([(2, 0)])
         assert await wait_for_effects(here.database, 2) == [1, 2]
+
+
+async def test_a_consumer_that_starts_slowly_is_not_taken_for_lost(
+    database: Database, database_url: str, rabbitmq_url: str, effect_table: None
+) -> None:
+    async with (
+        proxy_before(rabbitmq_url) as proxy,
+        station(database_url, proxy.redirect(rabbitmq_url)) as here,
+    ):
+        await here.transport.declare([EVENTS])
+        with capture_logs() as told:
+            # Longer for each of the steps of starting than the watchdog waits between two looks.
+            proxy.delay_seconds = 0.3
+            async with here.consuming(EVENTS, leave_effect):
+                proxy.delay_seconds = 0.0
+                await here.announce([(1, 0)])
+                assert await wait_for_effects(database, 1) == [1]
+        assert "consumer.lost" not in {each["event"] for each in told}
 
 
 async def test_a_black_hole_delays_messages_and_loses_none(

@@ -20,7 +20,12 @@ from attune.transport.topology import EXECUTOR_QUEUES, dead_letter_queue
 
 @asynccontextmanager
 async def executor(
-    database: Database, name: str = "executor-1", *, transport: Transport | None = None, metrics: Metrics | None = None
+    database: Database,
+    name: str = "executor-1",
+    *,
+    transport: Transport | None = None,
+    metrics: Metrics | None = None,
+    limits: Limits | None = None,
 ) -> AsyncIterator[None]:
     """A replica in this process; without a transport the database is one."""
     transport = transport or PostgresTransport(database)
@@ -31,7 +36,7 @@ async def executor(
         database=database,
         transport=transport,
         queues=(*EXECUTOR_QUEUES, dead_letter_queue(ttl_ms=86_400_000)),
-        limits=Limits(),
+        limits=limits or Limits(),
         max_queue_length=10_000,
         sweep_settings=SweepSettings(
             heartbeat_interval=0.4,

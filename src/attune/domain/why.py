@@ -240,7 +240,7 @@ def _quarantined(facts: Facts) -> str:
         raise ValueError("a reason about quarantine was told of an execution whose action is not held")
     return (
         f"action {held.action_ref} is quarantined{_since(held.since, facts)}: {held.workers_lost} workers in a row were"
-        f" lost while they ran it; `attune action release {held.action_ref}` lets it go on"
+        f" lost while they ran it; it waits, without a timeout, until `attune action release {held.action_ref}`"
     )
 
 

@@ -4,7 +4,7 @@ from attune.domain.endings.cancelling import Relative, attempts_to_stop, decide_
 from attune.domain.errors import NotFound
 from attune.domain.messages import MessageType, cancel_topic
 from attune.operations.change_executions import change_executions
-from attune.storage import executions
+from attune.storage import executions, families
 from attune.storage.tx import Tx
 
 # Deeper than this no family goes, and more of its members are not stopped in one transaction: asking again, or the
@@ -18,7 +18,7 @@ async def cancel_execution(tx: Tx, execution_id: int, *, actor: str, force: bool
 
     By force the leases are revoked and the end is written at once: a worker that still runs it finds its lease gone.
     """
-    parents = await executions.list_live_family(tx, execution_id, depth_max=DEPTH_MAX, limit=FAMILY_MAX)
+    parents = await families.list_live(tx, execution_id, depth_max=DEPTH_MAX, limit=FAMILY_MAX)
     locked = await executions.lock_many(tx, sorted({execution_id, *parents}))
     if execution_id not in locked:
         if not await executions.exists(tx, execution_id):

@@ -1,10 +1,11 @@
 """The one way an execution's status is written: guarded update, history by trigger, and what follows the new state."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from attune.domain.endings.cancelling import end_stopped
 from attune.domain.execution import TERMINAL, Change, Status, may_move
 from attune.domain.messages import MessageType
-from attune.storage import assignments, executions, unplaced
+from attune.storage import assignments, executions, families, unplaced
 from attune.storage.tx import Tx
 
 # In these states a row is with no worker, so its assignment goes in the same transaction.
@@ -16,7 +17,7 @@ NOT_UNPLACED = TERMINAL | {Status.SCHEDULED, Status.RUNNING}
 async def change_executions(tx: Tx, changes: Sequence[Change]) -> list[Change]:
     """Make every move whose guard still holds, and return those that happened.
 
-    The caller has locked the rows in ascending order.
+    The caller has locked the rows in ascending order. Parents that only waited for these to end, end with them.
     """
     if not changes:
         return []
@@ -30,12 +31,21 @@ async def change_executions(tx: Tx, changes: Sequence[Change]) -> list[Change]:
     ended = [(change.execution_id, change.attempt) for change in done if change.target in TERMINAL]
     if ended:
         tx.ended.update(
-            (moved[change.execution_id], change.target, _code_of(change))
+            (moved[change.execution_id].action_ref, change.target, _code_of(change))
             for change in done
             if change.target in TERMINAL
         )
         tx.announce(MessageType.EXECUTION_COMPLETED, MessageType.EXECUTION_COMPLETED, ended)
+        await _end_parents(tx, {parent for each, _ in ended if (parent := moved[each].parent) is not None})
     return done
+
+
+async def _end_parents(tx: Tx, parents: Collection[int]) -> None:
+    """End those who were asked to stop and had only been waiting for their children; generation by generation."""
+    if parents:
+        stopping = await families.lock_stopping(tx, sorted(parents))
+        stopped = await families.list_childless(tx, sorted(stopping)) if stopping else []
+        await change_executions(tx, [end_stopped(stopping[each]) for each in stopped])
 
 
 def _code_of(change: Change) -> str | None:

@@ -35,7 +35,7 @@ async def expire_scheduled(tx: Tx, *, timeout_seconds: float, placements_max: in
         # What scripts written against the specification look for.
         result={"error": failure.message, "failed_by": PICK_UP_ACTOR},
     )
-    stranded = await serving.list_without_candidate(tx, [execution_id for execution_id, _ in overdue])
+    stranded = await serving.list_unserved_executions(tx, [execution_id for execution_id, _ in overdue])
     return len(await unplace_executions(tx, overdue, why=why, stranded=frozenset(stranded)))
 
 

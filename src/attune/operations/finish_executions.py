@@ -45,8 +45,8 @@ async def finish_executions(tx: Tx, reports: Sequence[Report], *, actor: str, dr
 
 
 async def lock_for_ending(tx: Tx, ids: Sequence[int]) -> dict[int, Locked]:
-    """Lock executions that may end or be tried again; before them the lines that a delayed retry has to leave."""
-    await lines.lock_of_delayed_retries(tx, ids)
+    """Lock executions that may end or be tried again; before them the lines whose slots they may give back."""
+    await lines.lock_of(tx, ids)
     return await executions.lock_many(tx, ids)
 
 

@@ -57,11 +57,6 @@ async def list_refs(tx: Tx) -> list[str]:
     return await tx.fetch_column("SELECT ref FROM action ORDER BY ref LIMIT 10000")
 
 
-async def list_capable(tx: Tx, action_ids: Sequence[int]) -> set[int]:
-    """Which of these actions some worker that is alive could run, with or without room."""
-    return set(await tx.fetch_column("SELECT id FROM action WHERE id = ANY($1) AND has_candidate(id)", action_ids))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """What the actions of a pool ask of a worker, and which of them are quarantined."""
@@ -80,10 +75,11 @@ async def list_pools(tx: Tx, pools: Sequence[int]) -> dict[int, Pool]:
         """,
         pools,
     )
-    return {row["pool"]: Pool(requirements=_requirements(row), quarantined=row["quarantined"]) for row in rows}
+    return {row["pool"]: Pool(requirements=requirements_of(row), quarantined=row["quarantined"]) for row in rows}
 
 
-def _requirements(row: Row) -> Requirements:
+def requirements_of(row: Row) -> Requirements:
+    """What an action asks of a worker, from its columns."""
     return Requirements(
         runner=Runner(row["runner"]),
         labels=row["labels"],

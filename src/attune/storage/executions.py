@@ -21,8 +21,16 @@ class Requested:
     pinned_to: int | None
 
 
-async def change_many(tx: Tx, changes: Sequence[Change]) -> dict[int, str]:
-    """Make each move whose guard still holds; returns the ids that moved, with their actions' names.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What is asked of an execution once it has moved."""
+
+    action_ref: str
+    parent: int | None
+
+
+async def change_many(tx: Tx, changes: Sequence[Change]) -> dict[int, Moved]:
+    """Make each move whose guard still holds; returns those who moved, by id.
 
     Only `change_executions` calls this. The caller holds the rows' locks, taken in ascending order.
     """
@@ -50,7 +58,7 @@ async def change_many(tx: Tx, changes: Sequence[Change]) -> dict[int, str]:
                AS c (id, guard_status, guard_attempt, target, next_attempt, placements_added, worker_id, delay,
                      result, failure, actor, reason)
          WHERE e.id = c.id AND e.id = ANY($1) AND e.status = c.guard_status AND e.attempt = c.guard_attempt
-        RETURNING e.id, e.action_ref
+        RETURNING e.id, e.action_ref, e.parent
         """,
         [change.execution_id for change in changes],
         [change.current for change in changes],
@@ -65,7 +73,7 @@ async def change_many(tx: Tx, changes: Sequence[Change]) -> dict[int, str]:
         [change.actor for change in changes],
         [change.reason for change in changes],
     )
-    return {row["id"]: row["action_ref"] for row in rows}
+    return {row["id"]: Moved(action_ref=row["action_ref"], parent=row["parent"]) for row in rows}
 
 
 async def lock_requested(tx: Tx, ids: Sequence[int]) -> list[Requested]:
@@ -119,18 +127,23 @@ class Locked:
 
 
 async def lock_many(tx: Tx, ids: Sequence[int]) -> dict[int, Locked]:
-    """Lock live rows in ascending order, whatever their status."""
+    """Lock live rows in ascending order, whatever their status.
+
+    With them everybody above who was asked to stop: a parent's id is smaller than its child's, and the end of the last
+    child is the parent's.
+    """
     rows = await tx.fetch(
         """
         SELECT e.id, e.action, e.status, e.attempt, e.tries, e.max_attempts, e.priority, e.placements, e.pinned,
                e.worker, e.line_id, a.pool, a.retry, a.idempotent, a.on_worker_lost, a.lost_workers <> '{}' AS suspect
           FROM execution e JOIN action a ON a.id = e.action
-         WHERE e.id = ANY($1) AND e.ended_at IS NULL
+         WHERE e.id = ANY($1::bigint[] || ARRAY(SELECT * FROM stopping_above($1))) AND e.ended_at IS NULL
          ORDER BY e.id FOR NO KEY UPDATE OF e
         """,
         ids,
     )
-    return {row["id"]: _locked(row) for row in rows}
+    asked = set(ids)
+    return {row["id"]: _locked(row) for row in rows if row["id"] in asked}
 
 
 def _locked(row: Row) -> Locked:
@@ -215,25 +228,6 @@ async def list_due(tx: Tx, *, overdue_seconds: float, limit: int) -> list[int]:
 async def exists(tx: Tx, execution_id: int) -> bool:
     """Whether there is such an execution, live or ended."""
     return bool(await tx.fetch_value("SELECT EXISTS (SELECT 1 FROM execution WHERE id = $1)", execution_id))
-
-
-async def list_live_family(tx: Tx, execution_id: int, *, depth_max: int, limit: int) -> dict[int, int]:
-    """Everybody alive below an execution with their parents, each parent before its children; not locked."""
-    rows = await tx.fetch(
-        """
-        WITH RECURSIVE family AS (
-            SELECT e.id, e.parent, 0 AS depth FROM execution e WHERE e.id = $1
-            UNION ALL
-            SELECT c.id, c.parent, f.depth + 1 FROM family f JOIN execution c ON c.parent = f.id
-             WHERE f.depth < $2 AND c.ended_at IS NULL
-        )
-        SELECT id, parent FROM family WHERE depth > 0 ORDER BY depth, id LIMIT $3
-        """,
-        execution_id,
-        depth_max,
-        limit,
-    )
-    return {row["id"]: row["parent"] for row in rows}
 
 
 async def list_patient(tx: Tx, ids: Sequence[int]) -> dict[int, bool]:

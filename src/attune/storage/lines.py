@@ -230,20 +230,6 @@ async def lock_of(tx: Tx, execution_ids: Sequence[int]) -> None:
     )
 
 
-async def lock_of_delayed_retries(tx: Tx, execution_ids: Sequence[int]) -> None:
-    """Lock the lines that these executions would have to leave for a delayed retry; lines come before executions."""
-    await tx.execute(
-        """
-        SELECT l.id FROM line l
-         WHERE l.id = ANY(ARRAY(
-            SELECT e.line_id FROM line_entry e JOIN action a ON a.id = e.action_id
-             WHERE e.execution_id = ANY($1) AND COALESCE((a.retry ->> 'delay_seconds')::float8, 0) > 0))
-         ORDER BY l.id FOR NO KEY UPDATE
-        """,
-        execution_ids,
-    )
-
-
 async def list_in_scopes(tx: Tx, scopes: Sequence[str]) -> list[int]:
     """Lines that a changed policy governs and that somebody waits in."""
     return await tx.fetch_column(

@@ -18,7 +18,7 @@ from attune.operations.start_executions import Claimant
 from attune.runtime.batching import Batcher, Overloaded
 from attune.runtime.clock import draw, jittered_backoff, monotonic
 from attune.runtime.failpoints import afailpoint
-from attune.storage import execution_logs, executions, lines
+from attune.storage import execution_logs, executions
 from attune.storage.assignments import Held
 from attune.storage.database import RETRYABLE, Database, may_work_later
 from attune.storage.execution_logs import Chunk
@@ -122,8 +122,6 @@ class Reports:
             await _store(tx, [chunk for item in new for chunk in item.chunks], again=any(i.again for i in new))
             take_next = None if any(item.alone for item in new) else self._take_next
             ids = [item.report.held.execution_id for item in new]
-            if take_next is not None:
-                await lines.lock_of(tx, ids)
             answers = await finish_executions(tx, [item.report for item in new], actor=self._actor, draw=draw)
             if take_next is not None:
                 await take_next(tx, ids)

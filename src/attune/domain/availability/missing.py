@@ -7,9 +7,14 @@ from attune.domain.placement import Candidate, Requirements, can_run
 
 
 def name_missing(requirements: Requirements, living: Sequence[Candidate]) -> str:
-    """The first thing that is missing: any worker, the runtime, a label, the isolation, or all of it in one."""
+    """The first thing that is missing: any worker, the runtime, a label, the isolation, or all of it in one.
+
+    Where somebody alive has all of it, everybody who has was taken out.
+    """
     if not living:
         return "no worker is alive"
+    if able := sum(can_run(each, requirements) for each in living):
+        return f"{'the only worker' if able == 1 else f'each of the {able} workers'} that could run it is cordoned"
     with_runtime = [each for each in living if requirements.runner in each.runtimes]
     if not with_runtime:
         return f"no live worker has runtime {requirements.runner}"

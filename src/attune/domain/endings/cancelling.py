@@ -55,6 +55,28 @@ def _change(relative: Relative, target: Status, *, first: Relative, actor: str) 
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """Somebody without a worker who was asked to stop, by whom, and only waits for the end of its children."""
+
+    execution_id: int
+    attempt: int
+    asked_by: str
+
+
+def end_stopped(stopping: Stopping) -> Change:
+    """Its end, now that its last child has ended."""
+    return Change(
+        execution_id=stopping.execution_id,
+        current=Status.CANCELING,
+        attempt=stopping.attempt,
+        target=Status.CANCELLED,
+        actor=stopping.asked_by,
+        reason="its last child ended",
+        failure=Failure(code="cancelled", message=f"cancelled by {stopping.asked_by}", by=stopping.asked_by),
+    )
+
+
 def attempts_to_stop(family: Sequence[Relative], changes: Sequence[Change]) -> Mapping[int, int]:
     """Whose workers are to be told, with the attempt that is to stop."""
     with_worker = {each.running.execution_id for each in family if each.has_worker}

@@ -54,8 +54,8 @@ class Expired:
     priority: int
     placements: int
     pinned: bool
-    # Whether a worker that is alive could run it.
-    capable: bool
+    # Whether a worker that is alive, and that nobody has taken out, could run it.
+    served: bool
 
 
 def expiries_of(messages: Sequence[Message]) -> list[Expiry]:
@@ -76,12 +76,12 @@ def decide_burials(expired: Sequence[Expired], *, placements_max: int) -> list[C
 
 
 def _decide(expired: Expired, *, placements_max: int) -> Change:
-    """Pinned work has nowhere else to go, and without a capable worker there is no elsewhere."""
-    lonely = not expired.pinned and not expired.capable
+    """Pinned work has nowhere else to go, and where nobody could run it there is no elsewhere."""
+    lonely = not expired.pinned and not expired.served
     why = Unplacing(
         actor=ACTOR,
-        reason=f"{EXPIRED_TEXT}, and no worker that is alive could run it" if lonely else EXPIRED_TEXT,
-        placements_max=placements_max if expired.capable and not expired.pinned else 0,
+        reason=f"{EXPIRED_TEXT}, and no worker could run it" if lonely else EXPIRED_TEXT,
+        placements_max=placements_max if expired.served and not expired.pinned else 0,
         failure=EXPIRED,
         result=EXPIRED_RESULT,
     )

@@ -6,7 +6,8 @@ from attune.domain.endings.dead_letters import ACTOR, Expired, Expiry, Outcome, 
 from attune.domain.execution import Status
 from attune.domain.messages import Item, MessageType, dispatch_topic
 from attune.operations.finish_executions import apply_endings
-from attune.storage import actions, assignments, dead_letters, executions
+from attune.storage import assignments, dead_letters, executions
+from attune.storage.availability import serving
 from attune.storage.dead_letters import Buried
 from attune.storage.executions import Locked
 from attune.storage.tx import Tx
@@ -17,14 +18,14 @@ async def bury_dead_letters(tx: Tx, expiries: Sequence[Expiry], *, placements_ma
     locked = await executions.lock_many(tx, sorted({each.item[0] for each in expiries}))
     current = {each.item: locked[each.item[0]] for each in expiries if _is_current(locked, each.item)}
     patient = await _send_again(tx, sorted(current))
-    capable = await actions.list_capable(tx, sorted({row.waiting.action_id for row in current.values()}))
+    unserved = await serving.list_unserved(tx, sorted({row.waiting.action_id for row in current.values()}))
     expired = [
         Expired(
             running=row.running,
             priority=row.waiting.priority,
             placements=row.placements,
             pinned=row.pinned,
-            capable=row.waiting.action_id in capable,
+            served=row.waiting.action_id not in unserved,
         )
         for item, row in current.items()
         if item not in patient

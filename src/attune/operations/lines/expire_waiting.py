@@ -16,7 +16,7 @@ PUT_OFF_MAX = 5000
 async def expire_waiting(tx: Tx, *, default_seconds: float) -> int:
     """Fail who waited too long and still waits; returns how many.
 
-    In a paused line nobody's time runs, and when it is resumed everybody's begins anew.
+    In a paused line nobody's time runs, nor that of a quarantined action; when it is let go on, it begins anew.
     """
     found = await sweeps.list_overdue(tx, default_seconds=default_seconds, held=False, limit=EXPIRED_MAX)
     held = await sweeps.list_overdue(tx, default_seconds=default_seconds, held=True, limit=PUT_OFF_MAX)

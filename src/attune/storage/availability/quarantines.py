@@ -53,7 +53,10 @@ async def release(tx: Tx, ref: str) -> bool | None:
     released: bool | None = await tx.fetch_value(
         """
         WITH before AS (SELECT id, quarantined_at FROM action WHERE ref = $1 FOR NO KEY UPDATE)
-        UPDATE action a SET quarantined_at = NULL, lost_workers = '{}' FROM before b WHERE a.id = b.id
+        UPDATE action a
+           SET quarantined_at = NULL, lost_workers = '{}',
+               released_at = CASE WHEN b.quarantined_at IS NULL THEN a.released_at ELSE now() END
+          FROM before b WHERE a.id = b.id
         RETURNING b.quarantined_at IS NOT NULL
         """,
         ref,

@@ -1,34 +1,28 @@
-"""Whether anybody alive could run what was asked for."""
+"""Whether anybody could run what was asked for: who accepts work and who gives it up ask the same.
+
+An action is served if a worker that is alive, and that nobody has taken out, could run it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attune.domain.definitions import Isolation, Runner
+from attune.domain.definitions import Isolation
 from attune.domain.placement import Candidate, Requirements
+from attune.storage.actions import requirements_of
 from attune.storage.tx import Tx
 
 
 async def list_unserved(tx: Tx, action_ids: Sequence[int]) -> dict[int, Requirements]:
-    """Those of these actions that no living worker could run, and what they ask for."""
+    """Those of these actions that nobody could run, and what they ask for."""
     rows = await tx.fetch(
-        """
-        SELECT a.id, a.runner, a.labels, a.isolation FROM action a
-         WHERE a.id = ANY($1) AND NOT has_living_worker(a)
-        """,
+        "SELECT a.id, a.runner, a.labels, a.isolation FROM action a WHERE a.id = ANY($1) AND NOT is_served(a)",
         action_ids,
     )
-    return {
-        row["id"]: Requirements(
-            runner=Runner(row["runner"]),
-            labels=row["labels"],
-            isolation=Isolation(row["isolation"]) if row["isolation"] else None,
-        )
-        for row in rows
-    }
+    return {row["id"]: requirements_of(row) for row in rows}
 
 
 async def list_living(tx: Tx) -> list[Candidate]:
-    """Every worker that counts as alive; its load is not looked at."""
+    """Every worker that counts as alive, taken out or not; its load is not looked at."""
     rows = await tx.fetch(
         "SELECT w.id, w.instance, w.runtimes, w.labels, w.isolation, w.capacity FROM worker w WHERE is_living(w)"
     )
@@ -46,13 +40,10 @@ async def list_living(tx: Tx) -> list[Candidate]:
     ]
 
 
-async def list_without_candidate(tx: Tx, execution_ids: Sequence[int]) -> list[int]:
-    """Those of these executions that no worker could be given; a quarantined action's only wait for its release."""
+async def list_unserved_executions(tx: Tx, execution_ids: Sequence[int]) -> list[int]:
+    """Those of these executions that nobody could run."""
     return await tx.fetch_column(
-        """
-        SELECT e.id FROM execution e JOIN action a ON a.id = e.action
-         WHERE e.id = ANY($1) AND a.quarantined_at IS NULL AND NOT has_candidate(a.id)
-        """,
+        "SELECT e.id FROM execution e JOIN action a ON a.id = e.action WHERE e.id = ANY($1) AND NOT is_served(a)",
         execution_ids,
     )
 
@@ -68,17 +59,18 @@ class Stranded:
 async def list_stranded(tx: Tx, *, timeout_seconds: float, limit: int) -> list[Stranded]:
     """Who waits for a worker longer than the timeout, or was accepted without one and whose grace is over.
 
-    Only where no living worker could run it; whoever merely waits for room goes on waiting.
+    Only where nobody could run it; whoever merely waits for room, or for the release of its action, goes on waiting.
     """
     rows = await tx.fetch(
         """
         WITH waiting AS (
-            SELECT execution_id, action_id FROM unplaced WHERE since < now() - make_interval(secs => $1)
+            SELECT u.execution_id, u.action_id FROM unplaced u JOIN action a ON a.id = u.action_id
+             WHERE a.quarantined_at IS NULL AND GREATEST(u.since, a.released_at) < now() - make_interval(secs => $1)
             UNION
             SELECT id, action FROM execution WHERE worker_by < now() AND ended_at IS NULL AND attempt = 0
         ), unserved AS (
             SELECT a.id FROM action a
-             WHERE a.id IN (SELECT action_id FROM waiting) AND NOT has_living_worker(a)
+             WHERE a.id IN (SELECT action_id FROM waiting) AND NOT is_served(a)
         )
         SELECT w.execution_id, w.action_id FROM waiting w JOIN unserved u ON u.id = w.action_id
          ORDER BY w.execution_id LIMIT $2
@@ -95,7 +87,7 @@ async def settle_served(tx: Tx, *, limit: int) -> None:
         """
         UPDATE execution SET worker_by = NULL WHERE id = ANY(ARRAY(
             SELECT e.id FROM execution e JOIN action a ON a.id = e.action
-             WHERE e.worker_by < now() AND (e.ended_at IS NOT NULL OR e.attempt > 0 OR has_living_worker(a))
+             WHERE e.worker_by < now() AND (e.ended_at IS NOT NULL OR e.attempt > 0 OR is_served(a))
              ORDER BY e.id LIMIT $1 FOR NO KEY UPDATE OF e SKIP LOCKED))
         """,
         limit,

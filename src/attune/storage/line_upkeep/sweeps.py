@@ -25,7 +25,8 @@ class Overdue:
 async def list_overdue(tx: Tx, *, default_seconds: float, held: bool, limit: int) -> list[Overdue]:
     """Who waited too long, the longest first; reads no entry younger than the shortest timeout there is.
 
-    Of lines that are paused, or were until lately (`held`), or else of the others.
+    Of those whom people hold or held until lately (`held`), by pausing the line or by a quarantine that waits for them;
+    or else of the others.
     """
     rows = await tx.fetch(
         """
@@ -33,8 +34,10 @@ async def list_overdue(tx: Tx, *, default_seconds: float, held: bool, limit: int
           FROM line_entry e
           JOIN line l ON l.id = e.line_id
           LEFT JOIN policy p ON p.id = l.policy_id AND p.enabled
+          LEFT JOIN action a ON a.id = e.action_id
           JOIN execution x ON x.id = e.execution_id AND x.status = 'queued'
-         WHERE e.state = 'waiting' AND (l.paused OR COALESCE(l.resumed_at > e.timeout_from, false)) = $3
+         WHERE e.state = 'waiting' AND (l.paused OR a.quarantined_at IS NOT NULL OR COALESCE(
+                   GREATEST(l.resumed_at, a.released_at) > e.timeout_from, false)) = $3
            AND e.timeout_from < now() - make_interval(secs => LEAST($1, (
                    SELECT min(queue_timeout_seconds) FROM policy WHERE enabled)))
            AND e.timeout_from < now() - make_interval(secs => COALESCE(p.queue_timeout_seconds, $1))
@@ -48,12 +51,15 @@ async def list_overdue(tx: Tx, *, default_seconds: float, held: bool, limit: int
 
 
 async def put_off_timeouts(tx: Tx, execution_ids: Sequence[int]) -> None:
-    """Let the timeout of those who wait count from now, or from when their line was resumed; the lines are locked."""
+    """Let the timeout of those who wait count from now, or from when they were let go; the lines are locked."""
     await tx.execute(
         """
         UPDATE line_entry e
-           SET timeout_from = CASE WHEN l.paused THEN now() ELSE GREATEST(e.timeout_from, l.resumed_at) END
-          FROM line l WHERE l.id = e.line_id AND e.execution_id = ANY($1) AND e.state = 'waiting'
+           SET timeout_from = CASE WHEN l.paused OR a.quarantined_at IS NOT NULL THEN now()
+                                   ELSE GREATEST(e.timeout_from, l.resumed_at, a.released_at) END
+          FROM line l, line_entry o LEFT JOIN action a ON a.id = o.action_id
+         WHERE l.id = e.line_id AND o.execution_id = e.execution_id
+           AND e.execution_id = ANY($1) AND e.state = 'waiting'
         """,
         execution_ids,
     )

@@ -144,18 +144,16 @@ async def _read_pool(tx: Tx, execution_id: int, runner: str) -> PoolFacts:
                count(*) FILTER (WHERE w.ok) AS capable,
                COALESCE(sum(w.capacity) FILTER (WHERE w.ok), 0)::int AS capacity,
                COALESCE(sum(w.load) FILTER (WHERE w.ok), 0)::int AS load,
-               (SELECT count(*) FROM worker v
-                 WHERE is_living(v) AND a.runner = ANY (v.runtimes) AND a.labels <@ v.labels
-                   AND isolation_level(a.isolation) <= isolation_level(v.isolation)) AS living
+               (SELECT count(*) FROM worker v WHERE is_living(v) AND can_run(v, a)) AS living
           FROM execution e JOIN action a ON a.id = e.action
           LEFT JOIN LATERAL (
             SELECT w.capacity, (SELECT count(*) FROM assignment s WHERE s.worker_id = w.id) AS load,
-                   a.labels <@ w.labels AND isolation_level(a.isolation) <= isolation_level(w.isolation) AS ok
+                   can_run(w, a) AS ok
               FROM worker w
              WHERE w.status = 'active' AND NOT w.cordoned AND a.runner = ANY (w.runtimes)
                AND w.last_heartbeat >= now() - make_interval(secs => $2 * w.heartbeat_interval)) w ON true
          WHERE e.id = $1
-         GROUP BY a.runner, a.labels, a.isolation
+         GROUP BY a.id
         """,
         execution_id,
         float(STALE_INTERVALS),

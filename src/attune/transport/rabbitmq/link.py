@@ -34,8 +34,9 @@ Prepare = Callable[[AbstractConnection], Awaitable[None]]
 def broker_calls() -> Iterator[None]:
     """Keep the client library's cancelling and our own apart.
 
-    It cancels whoever waits on a connection that closes; that is a loss of the connection. And when we are cancelled
-    while a connection closes, it raises its own error or even returns: whoever went on then could never be ended.
+    It cancels whoever waits on a connection that closes, or gives them an `Exception` without a kind; that is a loss
+    of the connection. And when we are cancelled while a connection closes, it raises its own error or even returns:
+    whoever went on then could never be ended.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
@@ -48,6 +49,8 @@ def broker_calls() -> Iterator[None]:
     except Exception as error:
         if task is not None and task.cancelling() > before:
             raise asyncio.CancelledError from error
+        if type(error) is Exception:
+            raise ConnectionError("the connection to RabbitMQ was closed") from error
         raise
     if task is not None and task.cancelling() > before:
         raise asyncio.CancelledError

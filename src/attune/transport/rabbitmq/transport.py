@@ -40,6 +40,8 @@ class RabbitTransport:
         self._listeners = Listeners(database, poll_seconds=options.revision_poll_seconds)
         self._queues: dict[str, Queue] = {}
         self._sources: set[RabbitSource] = set()
+        # With a slow broker starting takes a while; the watchdog must not take them for lost meanwhile.
+        self._starting: set[RabbitSource] = set()
         self._self_test_problem = "no dead letter has been sent through yet"
         self._log = structlog.get_logger()
 
@@ -123,6 +125,7 @@ class RabbitTransport:
             started |= waiting
 
     async def _start(self, source: RabbitSource, connection: AbstractConnection) -> None:
+        self._starting.add(source)
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 with broker_calls():
@@ -131,6 +134,8 @@ class RabbitTransport:
             # Half started: the next connection starts it again.
             self._link.lose()
             return
+        finally:
+            self._starting.discard(source)
         self._log.info("consumer started", queue=source.queue.name)
 
     async def _declare_now(self, queues: Sequence[Queue]) -> None:
@@ -156,7 +161,7 @@ class RabbitTransport:
             await asyncio.sleep(self._options.watchdog_seconds)
             if not self._link.up.is_set():
                 continue
-            for source in tuple(self._sources):
+            for source in self._sources - self._starting:
                 if not await self._is_consuming(source):
                     self._log.warning("consumer.lost", queue=source.queue.name)
                     self._link.lose()
