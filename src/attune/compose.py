@@ -6,12 +6,13 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structlog
 
 from attune import __version__
+from attune.domain.definitions import Isolation
 from attune.domain.errors import Invalid
 from attune.domain.messages import Message
 from attune.domain.unplacing import Unplacing
@@ -53,7 +54,7 @@ from attune.transport.topology import (
     describe,
     worker_queues,
 )
-from attune.worker.service import WorkerParts, WorkerPlan, run_worker
+from attune.worker.service import Bounds, WorkerParts, WorkerPlan, run_worker
 
 SERVICES = ("api", "executor", "worker", "sensor", "notifier")
 # asyncio's own loop starts subprocesses twice as fast as uvloop; everything else is faster on uvloop.
@@ -249,6 +250,9 @@ async def _run_worker(wiring: Wiring, tasks: Tasks) -> None:
         api_url=f"http://{settings.api.host}:{settings.api.port}",
         limits=limits_of(settings),
         report_batch_max=settings.executor.batch_max,
+        isolation=None if settings.worker.isolation == "auto" else Isolation(settings.worker.isolation),
+        run_as=settings.worker.run_as,
+        bounds=Bounds(**asdict(settings.worker.limits)),
     )
     tasks.start("transport", wiring.transport.run, restart=Restart())
     await run_worker(

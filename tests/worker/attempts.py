@@ -28,6 +28,7 @@ def startable(**changes: object) -> Startable:
         "parameter_format": "json",
         "output_format": "text",
         "output_schema": None,
+        "isolation": None,
         "timeout_seconds": 60.0,
         "traceparent": None,
         "waited_seconds": 0.0,

@@ -10,11 +10,15 @@ from uuid import uuid4
 
 import pytest
 
+from attune.domain.definitions import Isolation
 from attune.runtime.metrics import build_metrics
 from attune.runtime.supervise import Tasks
 from attune.storage.database import Database
 from attune.transport.postgres import PostgresTransport
-from attune.worker.launch import probe_guards, watch_children_by_descriptor
+from attune.worker.isolation import Confinement
+from attune.worker.launcher.client import Launcher
+from attune.worker.launcher.order import Walls
+from attune.worker.machine import watch_children_by_descriptor
 from attune.worker.plan import WorkerParts, WorkerPlan
 from attune.worker.processes import Children, Marking, become_subreaper
 from attune.worker.runners.native import NativeRunner
@@ -44,16 +48,35 @@ def packs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, packs: Path, marking: Marking) -> ScriptRunner:
+def children() -> Children:
     become_subreaper()
+    return Children()
+
+
+@pytest.fixture
+def launcher_flags() -> list[str]:
+    return []
+
+
+@pytest.fixture
+async def launcher(children: Children, launcher_flags: list[str]) -> AsyncIterator[Launcher]:
+    started = Launcher(children, flags=launcher_flags)
+    started.start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def shell(tmp_path: Path, packs: Path, marking: Marking, children: Children, launcher: Launcher) -> ScriptRunner:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     return ScriptRunner(
         ScriptPlan(
             scratch=scratch,
             marking=marking,
-            children=Children(),
-            guards=probe_guards(),
+            children=children,
+            launcher=launcher,
+            confinement=Confinement(usual=Isolation.NONE, walls={Isolation.NONE: Walls()}),
             grace_seconds=0.5,
         ),
         ShellLanguage(packs),
@@ -65,7 +88,7 @@ def native() -> NativeRunner:
     return NativeRunner()
 
 
-def make_plan(tmp_path: Path, packs: Path, **changes: object) -> WorkerPlan:
+def make_plan(tmp_path: Path, packs: Path, /, **changes: object) -> WorkerPlan:
     values: dict[str, object] = {
         "name": "worker-1",
         "home": tmp_path,

@@ -3,7 +3,7 @@
 import hashlib
 import heapq
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from attune.domain.definitions import Isolation, Runner
@@ -125,3 +125,9 @@ def take_turns(waiting: Sequence[Waiting]) -> list[Waiting]:
         turns[key] = turns.get(key, 0) + 1
         ranked.append((-execution.priority, turns[key], execution.execution_id, execution))
     return [entry[3] for entry in sorted(ranked, key=lambda entry: entry[:3])]
+
+
+def choose_level(available: Collection[Isolation], *, usual: Isolation, demanded: Isolation | None) -> Isolation | None:
+    """The weakest level that is at least what is usual and what is demanded; None if there is none."""
+    least = max(LEVELS.index(usual), LEVELS.index(demanded) if demanded is not None else 0)
+    return next((level for level in LEVELS[least:] if level in available), None)

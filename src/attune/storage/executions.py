@@ -189,6 +189,8 @@ class Startable:
     parameter_format: str
     output_format: str
     output_schema: Json
+    # The least that its action asks for.
+    isolation: str | None
     timeout_seconds: float
     traceparent: str | None
     # Since it was accepted, or due.
@@ -201,8 +203,8 @@ async def list_startable(tx: Tx, ids: Sequence[int]) -> list[Startable]:
         """
         SELECT e.id AS execution_id, e.attempt, e.tries, e.action_ref, p.ref AS pack_ref, p.digest AS pack_digest,
                e.runner, a.entry_point, a.command, a.command_from, e.parameters, a.parameter_delivery,
-               a.parameter_format, a.output_format, a.output AS output_schema, e.timeout_seconds, e.traceparent,
-               extract(epoch FROM now() - GREATEST(e.created, e.not_before))::float8 AS waited_seconds
+               a.parameter_format, a.output_format, a.output AS output_schema, a.isolation, e.timeout_seconds,
+               e.traceparent, extract(epoch FROM now() - GREATEST(e.created, e.not_before))::float8 AS waited_seconds
           FROM execution e JOIN action a ON a.id = e.action JOIN pack p ON p.id = a.pack
          WHERE e.id = ANY($1)
         """,

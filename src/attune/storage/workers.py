@@ -20,11 +20,14 @@ class Registration:
     runtimes: Sequence[str]
     labels: Mapping[str, Json]
     capacity: int
+    # The most it can give.
     isolation: str
     heartbeat_interval: float
     host: str
     pid: int
     version: str
+    # What an action gets that asks for nothing.
+    isolation_usual: str = "none"
 
 
 async def register(tx: Tx, worker: Registration) -> int:
@@ -32,14 +35,17 @@ async def register(tx: Tx, worker: Registration) -> int:
     worker_id: int = await tx.fetch_value(
         """
         INSERT INTO worker (name, instance, runtimes, labels, capacity, isolation, status, heartbeat_interval,
-                            host, pid, version)
-        VALUES ($1, $2, $3, $4, $5, $6, 'active', $7, $8, $9, $10)
+                            host, pid, version, isolation_usual)
+        VALUES ($1, $2, $3, $4, $5, $6, 'active', $7, $8, $9, $10, $11)
         ON CONFLICT (name) DO UPDATE
            SET instance = EXCLUDED.instance, runtimes = EXCLUDED.runtimes, labels = EXCLUDED.labels,
-               capacity = EXCLUDED.capacity, isolation = EXCLUDED.isolation, status = 'active', marked_full = false,
-               leaving = false, pinged_at = NULL, awaited_since = NULL, ponged_at = NULL,
-               heartbeat_interval = EXCLUDED.heartbeat_interval, last_heartbeat = now(), host = EXCLUDED.host,
-               pid = EXCLUDED.pid, version = EXCLUDED.version, updated = now()
+               capacity = EXCLUDED.capacity, isolation = EXCLUDED.isolation,
+               isolation_usual = EXCLUDED.isolation_usual,
+               -- What an earlier start said of itself is not known of this one.
+               cordoned = worker.cordoned AND worker.cordon_reason IS NULL, cordon_reason = NULL,
+               status = 'active', marked_full = false, leaving = false, pinged_at = NULL, awaited_since = NULL,
+               ponged_at = NULL, heartbeat_interval = EXCLUDED.heartbeat_interval, last_heartbeat = now(),
+               host = EXCLUDED.host, pid = EXCLUDED.pid, version = EXCLUDED.version, updated = now()
         RETURNING id
         """,
         worker.name,
@@ -52,6 +58,7 @@ async def register(tx: Tx, worker: Registration) -> int:
         worker.host,
         worker.pid,
         worker.version,
+        worker.isolation_usual,
     )
     return worker_id
 

@@ -3,31 +3,38 @@
 import asyncio
 import os
 import shutil
+import sys
 
 import structlog
 
-from attune.worker.launch import watch_children_by_descriptor
 from attune.worker.plan import WorkerPlan
-from attune.worker.processes import Marking, become_subreaper, end_all, find_marked
+from attune.worker.processes import Marking, become_subreaper, end_all, find_marked, hide_memory
 
 
 async def prepare_machine(plan: WorkerPlan, marking: Marking) -> None:
     """End processes and remove files that an earlier start of this worker left behind."""
     watch_children_by_descriptor()
     become_subreaper()
+    hide_memory()
     log = structlog.get_logger()
     if left := find_marked(marking.worker_prefix):
         log.warning("worker.leftovers_killed", processes=len(left))
         if not await end_all(lambda: find_marked(marking.worker_prefix)):
             log.error("worker.leftovers_survive", pids=sorted(find_marked(marking.worker_prefix)))
     await asyncio.to_thread(shutil.rmtree, plan.scratch, ignore_errors=True)
-    plan.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-    plan.scratch.chmod(0o700)
+    plan.scratch.mkdir(parents=True, exist_ok=True)
+    # Another account must pass through to its own directory, and needs not look around.
+    plan.scratch.chmod(0o711 if os.geteuid() == 0 else 0o700)
 
 
-def warn_of_root() -> None:
-    """Say aloud that actions will have every right the worker has."""
-    if os.geteuid() == 0:
-        structlog.get_logger().warning(
-            "worker.isolation_none_as_root", cure="run the worker under an account of its own"
-        )
+def watch_children_by_descriptor() -> None:
+    """Let the running loop hear of ended children from the kernel; Python 3.11 would start a thread for each."""
+    if sys.version_info >= (3, 12) or not hasattr(os, "pidfd_open"):
+        return
+    policy = asyncio.get_event_loop_policy()
+    current = policy.get_child_watcher()
+    if isinstance(current, asyncio.PidfdChildWatcher) and current.is_active():
+        return
+    watcher = asyncio.PidfdChildWatcher()
+    watcher.attach_loop(asyncio.get_running_loop())
+    policy.set_child_watcher(watcher)

@@ -22,6 +22,7 @@ MARKER_VARIABLE: Final = "ATTUNE_EXECUTION_MARKER"
 # After KILL a process is gone in milliseconds, unless it hangs inside the kernel.
 GONE_SECONDS_MAX: Final = 10.0
 _LOOK_SECONDS: Final = 0.02
+_PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
@@ -74,8 +75,9 @@ def find_tree(root: int, marker: str, *, root_ended: bool) -> set[int]:
     return found
 
 
-def signal_all(pids: set[int], number: int) -> None:
-    for pid in pids:
+def signal_all(pids: set[int], number: int, *, first: int = 0) -> None:
+    """Parents before children, as far as numbers tell: a script whose child was killed would go on to its next line."""
+    for pid in sorted(pids, key=lambda each: (each != first, each)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
@@ -95,6 +97,11 @@ async def end_all(find: Callable[[], set[int]]) -> bool:
 def become_subreaper() -> None:
     """Inherit what scripts leave behind, instead of losing sight of it to process 1."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def hide_memory() -> None:
+    """Let no other process of this account look into this one, which holds the platform's secrets."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 class Children:
@@ -136,6 +143,17 @@ def marker_of(pid: int) -> str:
         if entry.startswith(key):
             return entry[len(key) :].decode(errors="replace")
     return ""
+
+
+def count_threads(uid: int) -> int:
+    """How many threads an account has; the system's limit on processes counts these."""
+    count = 0
+    for name in os.listdir("/proc"):  # noqa: PTH208  as below
+        if name.isdecimal():
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{name}").st_uid == uid:  # noqa: PTH116  as below
+                    count += len(os.listdir(f"/proc/{name}/task"))  # noqa: PTH208  as below
+    return count
 
 
 def _list_processes() -> Iterator[_Process]:

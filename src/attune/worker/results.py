@@ -63,7 +63,7 @@ def storable_text(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def tails(exit_code: int, stdout: Captured, stderr: Captured) -> Json:
+def tails(exit_code: int | None, stdout: Captured, stderr: Captured) -> Json:
     """What people want to see of a command: how it ended and the last it said."""
     return {"exit_code": exit_code, "stdout": stdout.tail(), "stderr": stderr.tail()}
 

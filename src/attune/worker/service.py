@@ -10,7 +10,6 @@ from uuid import UUID
 
 import structlog
 
-from attune.domain.definitions import Isolation
 from attune.domain.definitions import Runner as RunnerName
 from attune.domain.messages import Item, Message, MessageType
 from attune.domain.placement import NATIVE_BUFFER
@@ -28,12 +27,13 @@ from attune.transport.consume import Handler, Tally, consume
 from attune.transport.topology import Queue, worker_queues
 from attune.worker.attempts import Attempts
 from attune.worker.claims import Claims
+from attune.worker.disk import Disk
 from attune.worker.guardian import Guardian
 from attune.worker.heartbeat import Heartbeat
-from attune.worker.launch import probe_guards
-from attune.worker.machine import prepare_machine, warn_of_root
+from attune.worker.isolation import Confinement, confine
+from attune.worker.machine import prepare_machine
 from attune.worker.perform import Performer
-from attune.worker.plan import GRACE_SECONDS, WorkerParts, WorkerPlan
+from attune.worker.plan import GRACE_SECONDS, Bounds, WorkerParts, WorkerPlan
 from attune.worker.processes import Children, Marking, end_all, find_marked
 from attune.worker.reports import Reports
 from attune.worker.runners.native import NativeRunner
@@ -41,7 +41,7 @@ from attune.worker.runners.protocol import Runner, StopReason
 from attune.worker.runners.script import ScriptPlan, ScriptRunner
 from attune.worker.runners.shell import ShellLanguage
 
-__all__ = ["Worker", "WorkerParts", "WorkerPlan", "run_worker", "start_worker"]
+__all__ = ["Bounds", "Worker", "WorkerParts", "WorkerPlan", "run_worker", "start_worker"]
 
 T = TypeVar("T")
 
@@ -72,29 +72,47 @@ async def start_worker(parts: WorkerParts, tasks: Tasks) -> "Worker":
     plan = parts.plan
     marking = Marking(home=plan.home, worker=plan.name, instance=new_uuid())
     await prepare_machine(plan, marking)
-    warn_of_root()
-    async with parts.database.transaction() as tx:
-        worker_id = await register_worker(tx, _registration(plan, marking.instance))
-    claimant = Claimant(
-        worker_id=worker_id,
-        name=plan.name,
-        instance=marking.instance,
-        lease_seconds=plan.heartbeat_seconds * LEASE_INTERVALS,
+    children = Children()
+    launcher, confinement = await confine(plan, children)
+    scripts = ScriptPlan(
+        scratch=plan.scratch,
+        marking=marking,
+        children=children,
+        launcher=launcher,
+        confinement=confinement,
+        grace_seconds=plan.grace_seconds,
+        api_url=plan.api_url,
     )
-    worker = Worker(parts, marking, claimant)
-    await worker.start(tasks)
+    try:
+        worker = Worker(parts, scripts, await _register(parts, scripts))
+        await worker.start(tasks)
+    except BaseException:
+        launcher.stop()
+        raise
     return worker
 
 
-def _registration(plan: WorkerPlan, instance: UUID) -> Registration:
+async def _register(parts: WorkerParts, scripts: ScriptPlan) -> Claimant:
+    plan, instance = parts.plan, scripts.marking.instance
+    async with parts.database.transaction() as tx:
+        worker_id = await register_worker(tx, _registration(plan, instance, scripts.confinement))
+    return Claimant(
+        worker_id=worker_id,
+        name=plan.name,
+        instance=instance,
+        lease_seconds=plan.heartbeat_seconds * LEASE_INTERVALS,
+    )
+
+
+def _registration(plan: WorkerPlan, instance: UUID, confinement: Confinement) -> Registration:
     return Registration(
         name=plan.name,
         instance=instance,
         runtimes=[RunnerName.NATIVE, RunnerName.SHELL],
         labels=dict(plan.labels),
         capacity=plan.capacity,
-        # Said honestly: actions run under the worker's own account.
-        isolation=Isolation.NONE,
+        isolation=confinement.highest,
+        isolation_usual=confinement.shown,
         heartbeat_interval=plan.heartbeat_seconds,
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -105,14 +123,20 @@ def _registration(plan: WorkerPlan, instance: UUID) -> Registration:
 class Worker:
     """A registered worker and its parts."""
 
-    def __init__(self, parts: WorkerParts, marking: Marking, claimant: Claimant) -> None:
+    def __init__(self, parts: WorkerParts, scripts: ScriptPlan, claimant: Claimant) -> None:
         plan = parts.plan
         self._parts = parts
-        self._marking = marking
+        self._scripts = scripts
         self._claimant = claimant
         self.worker_id = claimant.worker_id
-        self._children = Children()
-        self._guardian = Guardian(marking.prefix, self._children)
+        self._disk = Disk(
+            parts.database,
+            claimant.instance,
+            place=scripts.scratch,
+            free_mb_min=plan.bounds.disk_free_mb,
+            doubted=scripts.disk_doubted,
+        )
+        self._guardian = Guardian(scripts.marking.prefix, scripts.children)
         self._connection = OwnConnection(parts.database, application=f"attune-worker-{plan.name}-heartbeat"[:63])
         self._log = structlog.get_logger().bind(worker=plan.name, worker_id=claimant.worker_id)
         self.attempts = Attempts(capacity=plan.capacity, buffer=int(plan.capacity * NATIVE_BUFFER))
@@ -120,7 +144,7 @@ class Worker:
         self.performer = Performer(
             worker=plan.name,
             attempts=self.attempts,
-            runners=self._runners(marking),
+            runners=self._runners(),
             reports=self._reports(claimant),
             metrics=parts.metrics,
             slot_freed=slot_freed.set,
@@ -152,22 +176,10 @@ class Worker:
             self._parts.database, claimant, batch_max=batch_max, take_next=take_next if batch_max > 1 else None
         )
 
-    def _runners(self, marking: Marking) -> dict[str, Runner]:
-        plan = self._parts.plan
-        guards = probe_guards()
-        if not guards:
-            self._log.warning("worker.unguarded", cure="install util-linux, so that scripts end with their worker")
-        scripts = ScriptPlan(
-            scratch=plan.scratch,
-            marking=marking,
-            children=self._children,
-            guards=guards,
-            grace_seconds=plan.grace_seconds,
-            api_url=plan.api_url,
-        )
+    def _runners(self) -> dict[str, Runner]:
         return {
             RunnerName.NATIVE: NativeRunner(),
-            RunnerName.SHELL: ScriptRunner(scripts, ShellLanguage(plan.packs)),
+            RunnerName.SHELL: ScriptRunner(self._scripts, ShellLanguage(self._parts.plan.packs)),
         }
 
     async def start(self, tasks: Tasks) -> None:
@@ -180,6 +192,7 @@ class Worker:
         tasks.start("lease clocks", self.heartbeat.watch_clocks)
         tasks.start("claims", self.claims.tend)
         tasks.start("orphans", self._reap_for_ever)
+        tasks.start("disk", lambda: self._disk.watch(self.claims.empty))
         self._dispatches = tasks.start("dispatches", lambda: self._consume(queues[0], self.claims.take_dispatches))
         tasks.start("cancels", lambda: self._consume(queues[1], self.take_control))
         self._log.info("worker.started", instance=str(self._claimant.instance), capacity=plan.capacity)
@@ -228,7 +241,8 @@ class Worker:
         await self.performer.wait(GRACE_SECONDS)
         self._connection.cut()
         # A process may have been forked while its tree was being killed.
-        await end_all(lambda: find_marked(self._marking.prefix))
+        await end_all(lambda: find_marked(self._scripts.marking.prefix))
+        self._scripts.launcher.stop()
         await self._guardian.stop()
 
     async def _consume(self, queue: Queue, handler: Handler) -> None:
@@ -239,7 +253,7 @@ class Worker:
     async def _reap_for_ever(self) -> None:
         while True:
             await asyncio.sleep(REAP_SECONDS)
-            self._children.reap()
+            self._scripts.children.reap()
 
     async def _hand_back(self) -> None:
         """In as many passes as it takes."""

@@ -5,7 +5,7 @@ import os
 import signal
 from typing import Final
 
-from attune.worker.launch import Child
+from attune.worker.launcher.child import Child
 from attune.worker.processes import Children, end_all, find_tree, marker_of, signal_all
 from attune.worker.runners.protocol import AT_ONCE, StopReason
 
@@ -33,20 +33,20 @@ class Tree:
         if reason in AT_ONCE:
             self.kill()
         elif self._killing is None:
-            signal_all(self._find(), signal.SIGTERM)
+            signal_all(self._find(), signal.SIGTERM, first=self._root)
             self._killing = asyncio.get_running_loop().call_later(self._grace_seconds, self.kill)
 
     def kill(self) -> None:
-        signal_all(self._find(), signal.SIGKILL)
+        signal_all(self._find(), signal.SIGKILL, first=self._root)
 
-    async def see_off(self, readers: "asyncio.Future[tuple[None, None, None]]") -> None:
+    async def see_off(self, readers: "asyncio.Future[tuple[None, None]]") -> None:
         """The first process has ended: end whatever it left behind, so that the streams end too."""
         if self._stopped and self._killing is not None and self._others():
             # Some of it may still be using its time to end in order.
             await self._wait_for_grace()
         if self._killing is not None:
             self._killing.cancel()
-        if self._stopped or self._left_something():
+        if self._stopped or self._child.lost or self._left_something():
             self.gone = await end_all(self._find)
             self._children.reap()
             return

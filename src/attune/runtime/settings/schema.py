@@ -17,6 +17,7 @@ from typing import Final
 
 from attune.runtime.secret import Secret
 from attune.runtime.settings.declare import Rules, computed_setting, section, setting
+from attune.runtime.settings.limits import LimitSettings
 
 DAY_MS: Final = 86_400_000
 YEAR_SECONDS: Final = 31_536_000
@@ -30,7 +31,6 @@ class Isolation(StrEnum):
     NONE = "none"
     USER = "user"
     NAMESPACE = "namespace"
-    CONTAINER = "container"
 
 
 class LogLevel(StrEnum):
@@ -277,11 +277,16 @@ class WorkerSettings:
         ),
     )
     isolation: Isolation = setting(
-        Isolation.AUTO, Rules(doc="How actions are kept apart; `auto` is the strongest level that works here.")
+        Isolation.AUTO,
+        Rules(doc="The least that every action gets; `auto` is `user` where the worker is root and `none` elsewhere."),
     )
     run_as: str | None = setting(
-        None, Rules(doc="Account that actions run under when the worker runs as root.", default_shown="nobody")
+        None,
+        Rules(
+            doc="Account, or its number, that actions run under when the worker runs as root.", default_shown="nobody"
+        ),
     )
+    limits: LimitSettings = section(LimitSettings)
     labels: Mapping[str, str] = computed_setting(
         _no_labels, Rules(doc="Labels that actions may ask for, as `name: value`.")
     )

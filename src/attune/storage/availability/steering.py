@@ -30,7 +30,41 @@ async def lock(tx: Tx, worker_id: int) -> Steered | None:
 
 
 async def save(tx: Tx, worker_id: int, *, status: str, cordoned: bool) -> None:
-    """Write what was decided about a locked worker."""
+    """Write what was decided about a locked worker; from now on people say whether it is cordoned."""
     await tx.execute(
-        "UPDATE worker SET status = $2, cordoned = $3, updated = now() WHERE id = $1", worker_id, status, cordoned
+        """
+        UPDATE worker SET status = $2, cordoned = $3, cordon_reason = NULL, updated = now() WHERE id = $1
+        """,
+        worker_id,
+        status,
+        cordoned,
+    )
+
+
+async def cordon_itself(tx: Tx, instance: UUID, reason: str) -> bool:
+    """Keep placement away from a worker that says why; False if it is cordoned already."""
+    return bool(
+        await tx.fetch_value(
+            """
+            UPDATE worker SET cordoned = true, cordon_reason = $2, updated = now()
+             WHERE instance = $1 AND NOT cordoned
+            RETURNING true
+            """,
+            instance,
+            reason,
+        )
+    )
+
+
+async def uncordon_itself(tx: Tx, instance: UUID) -> bool:
+    """Let placement come back to a worker that had cordoned itself; False if people have decided since."""
+    return bool(
+        await tx.fetch_value(
+            """
+            UPDATE worker SET cordoned = false, cordon_reason = NULL, updated = now()
+             WHERE instance = $1 AND cordoned AND cordon_reason IS NOT NULL
+            RETURNING true
+            """,
+            instance,
+        )
     )

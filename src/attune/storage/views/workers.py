@@ -20,8 +20,12 @@ class WorkerView:
     load: int
     runtimes: Sequence[str]
     labels: Json
+    # The most it can give, and what an action gets that asks for nothing.
     isolation: str
+    isolation_usual: str
     cordoned: bool
+    # Why it cordoned itself, if it did.
+    cordon_reason: str | None
     # It gave work back for want of a slot, and is passed over until one is free.
     full: bool
     heartbeat_interval: float
@@ -40,8 +44,9 @@ async def find(tx: Tx, worker_id: int) -> WorkerView | None:
     """The worker of this id."""
     row = await tx.fetch_row(
         """
-        SELECT w.id, w.name, w.status, w.capacity, w.runtimes, w.labels, w.isolation, w.cordoned, w.heartbeat_interval,
-               w.last_heartbeat, w.marked_full AS "full", w.ponged_at AS last_pong, w.host, w.pid, w.version, w.created,
+        SELECT w.id, w.name, w.status, w.capacity, w.runtimes, w.labels, w.isolation, w.isolation_usual, w.cordoned,
+               w.cordon_reason, w.heartbeat_interval, w.last_heartbeat, w.marked_full AS "full",
+               w.ponged_at AS last_pong, w.host, w.pid, w.version, w.created,
                (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load,
                (SELECT count(*) FROM dead_letter d WHERE d.worker_instance = w.instance
                    AND d.parked_at > now() - make_interval(secs => $2)) AS recent_dead_letters
@@ -57,8 +62,9 @@ async def list_page(tx: Tx, *, status: str | None, after: int, limit: int) -> li
     """Workers in the order of their ids, of one status if it is named."""
     rows = await tx.fetch(
         """
-        SELECT w.id, w.name, w.status, w.capacity, w.runtimes, w.labels, w.isolation, w.cordoned, w.heartbeat_interval,
-               w.last_heartbeat, w.marked_full AS "full", w.ponged_at AS last_pong, w.host, w.pid, w.version, w.created,
+        SELECT w.id, w.name, w.status, w.capacity, w.runtimes, w.labels, w.isolation, w.isolation_usual, w.cordoned,
+               w.cordon_reason, w.heartbeat_interval, w.last_heartbeat, w.marked_full AS "full",
+               w.ponged_at AS last_pong, w.host, w.pid, w.version, w.created,
                (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load,
                (SELECT count(*) FROM dead_letter d WHERE d.worker_instance = w.instance
                    AND d.parked_at > now() - make_interval(secs => $4)) AS recent_dead_letters

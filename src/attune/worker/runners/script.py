@@ -1,7 +1,7 @@
 """Runs actions that are scripts: one process tree for each attempt, whatever language it is written in."""
 
 import asyncio
-import contextlib
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +12,18 @@ from attune.domain.json_values import Json
 from attune.domain.retry import Ending
 from attune.storage.executions import Startable
 from attune.worker.delivery import Undeliverable, write_parameters
-from attune.worker.launch import Child, launch
+from attune.worker.isolation import Confinement
+from attune.worker.launcher.child import Child, LauncherLost, Pipe
+from attune.worker.launcher.client import Launcher
+from attune.worker.launcher.order import Order, OrderTooLarge
 from attune.worker.processes import MARKER_VARIABLE, Children, Marking
 from attune.worker.results import Captured
 from attune.worker.runners.protocol import Attempt, Output, Stream, failed, stopped
-from attune.worker.runners.script_ending import ending_of
+from attune.worker.runners.script_ending import ending_of, launcher_lost
 from attune.worker.runners.workspace import (
     OUTPUT_FILE,
     PARAMETERS_FILE,
+    hand_over,
     make_directory,
     remove_directory,
     write_private,
@@ -30,8 +34,8 @@ from attune.worker.tree import Tree
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 READ_BYTES: Final = 64 * 1024
 ACTIONS_FOLDER: Final = "actions"
-# If somebody else took the exit code away.
-UNKNOWN_EXIT: Final = 255
+# A full disk, or a full share of it.
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Unrunnable(Exception):
@@ -64,9 +68,12 @@ class ScriptPlan:
     scratch: Path
     marking: Marking
     children: Children
-    guards: Sequence[str]
+    launcher: Launcher
+    confinement: Confinement
     grace_seconds: float
     api_url: str | None = None
+    # Set when something could not be written, so that the disk is looked at.
+    disk_doubted: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class ScriptRunner:
@@ -77,8 +84,9 @@ class ScriptRunner:
         self._language = language
 
     async def run(self, attempt: Attempt, output: Output) -> Ending:
-        directory = make_directory(self._plan.scratch, attempt.work.execution_id)
+        directory: Path | None = None
         try:
+            directory = make_directory(self._plan.scratch, attempt.work.execution_id)
             command = await self._language.prepare(attempt.work, directory)
             fed = _deliver(attempt.work, directory)
             return await self._run_in(attempt, output, directory, command=command, fed=fed)
@@ -86,8 +94,16 @@ class ScriptRunner:
             return failed(attempt, error.code, str(error))
         except Undeliverable as error:
             return failed(attempt, "bad_parameters", str(error))
+        except LauncherLost:
+            return launcher_lost(attempt)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self._plan.disk_doubted.set()
+            return failed(attempt, "no_space", f"there is no room left on the worker's disk: {error.strerror}")
         finally:
-            await remove_directory(directory)
+            if directory is not None:
+                await remove_directory(directory)
 
     async def _run_in(
         self, attempt: Attempt, output: Output, directory: Path, *, command: Command, fed: bytes | None
@@ -95,39 +111,46 @@ class ScriptRunner:
         if attempt.stop.reason is not None:
             return stopped(attempt, attempt.stop.reason)
         environment = {**self._environment(attempt.work, directory, fed=fed is not None), **command.environment}
-        marker = environment[MARKER_VARIABLE]
-        attempt.check_clock()
-        try:
-            child = await self._launch(command.words, directory, environment, feeds=fed is not None)
-        except OSError as error:
-            return failed(attempt, "cannot_start", f"{command.words[0]} cannot be started: {error.strerror}")
-        tree = Tree(child, self._plan.children, marker=marker, grace_seconds=self._plan.grace_seconds)
+        child = await self._start(attempt, command, directory, environment, fed=fed)
+        tree = Tree(
+            child, self._plan.children, marker=environment[MARKER_VARIABLE], grace_seconds=self._plan.grace_seconds
+        )
         captured = {Stream.STDOUT: Captured(), Stream.STDERR: Captured()}
         attempt.stop.listen(tree.stop)
         try:
-            exit_code = await _attend(child, tree, fed, captured=captured, output=output)
+            await _attend(child, tree, captured=captured, output=output)
         except BaseException:
             # The worker itself is being stopped by force: nothing may be left running.
             tree.kill()
             raise
         finally:
             attempt.stop.forget_listener()
-            self._plan.children.own.discard(child.pid)
-        return ending_of(attempt, exit_code, captured, directory / OUTPUT_FILE, whole_tree_gone=tree.gone)
+        if child.not_entered is not None:
+            raise Unrunnable("cannot_start", f"{command.words[0]} {child.not_entered}")
+        return ending_of(attempt, child, captured, directory / OUTPUT_FILE, whole_tree_gone=tree.gone)
 
-    async def _launch(
-        self, command: Sequence[str], directory: Path, environment: Mapping[str, str], *, feeds: bool
+    async def _start(
+        self,
+        attempt: Attempt,
+        command: Command,
+        directory: Path,
+        environment: Mapping[str, str],
+        *,
+        fed: bytes | None,
     ) -> Child:
-        children = self._plan.children
-        children.starting += 1
+        demanded = attempt.work.isolation
+        walls = self._plan.confinement.walls_for(demanded)
+        if walls is None:
+            raise Unrunnable("cannot_start", f"this worker cannot give isolation {demanded}")
+        hand_over(directory, walls.account)
+        order = Order(words=command.words, environment=environment, directory=directory, walls=walls)
+        attempt.check_clock()
         try:
-            child = await launch(
-                command, guards=self._plan.guards, directory=directory, environment=environment, feeds=feeds
-            )
-            children.own.add(child.pid)
-        finally:
-            children.starting -= 1
-        return child
+            return await self._plan.launcher.spawn(order, stdin=fed)
+        except (OrderTooLarge, ValueError) as error:
+            raise Unrunnable("cannot_start", str(error)) from None
+        except OSError as error:
+            raise Unrunnable("cannot_start", f"{command.words[0]} {error.strerror}") from None
 
     def _environment(self, work: Startable, directory: Path, *, fed: bool) -> dict[str, str]:
         environment = {
@@ -163,19 +186,11 @@ def _deliver(work: Startable, directory: Path) -> bytes | None:
     return None
 
 
-async def _attend(
-    child: Child,
-    tree: Tree,
-    fed: bytes | None,
-    *,
-    captured: Mapping[Stream, Captured],
-    output: Output,
-) -> int:
-    """Feed, read both streams to their end, and see the whole tree off; returns the exit code."""
+async def _attend(child: Child, tree: Tree, *, captured: Mapping[Stream, Captured], output: Output) -> None:
+    """Read both streams to their end, and see the whole tree off."""
     readers = asyncio.gather(
         _read(child.stdout, Stream.STDOUT, captured[Stream.STDOUT], output),
         _read(child.stderr, Stream.STDERR, captured[Stream.STDERR], output),
-        _feed(child, fed),
     )
     try:
         await child.exited
@@ -185,20 +200,9 @@ async def _attend(
     finally:
         readers.cancel()
         child.close()
-    return child.exit_code if child.exit_code is not None else UNKNOWN_EXIT
 
 
-async def _feed(child: Child, content: bytes | None) -> None:
-    if child.stdin is None or content is None:
-        return
-    # A script need not read its parameters.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        child.stdin.write(content)
-        await child.stdin.drain()
-    child.stdin.close()
-
-
-async def _read(reader: asyncio.StreamReader, stream: Stream, captured: Captured, output: Output) -> None:
-    while content := await reader.read(READ_BYTES):
+async def _read(pipe: Pipe, stream: Stream, captured: Captured, output: Output) -> None:
+    while content := await pipe.read(READ_BYTES):
         captured.add(content)
         await output.write(stream, content)

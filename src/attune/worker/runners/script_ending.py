@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from attune.domain.definitions import OutputFormat
+from attune.domain.execution import Failure
 from attune.domain.json_values import Json
-from attune.domain.retry import Ending
+from attune.domain.retry import Ending, Outcome
 from attune.storage.executions import Startable
+from attune.worker.launcher.child import Child
 from attune.worker.results import (
     PARSERS,
     RESULT_BYTES_MAX,
@@ -23,22 +25,36 @@ from attune.worker.runners.protocol import Attempt, Stream, failed, stopped
 
 
 def ending_of(
-    attempt: Attempt, exit_code: int, captured: Mapping[Stream, Captured], written: Path, *, whole_tree_gone: bool
+    attempt: Attempt, child: Child, captured: Mapping[Stream, Captured], written: Path, *, whole_tree_gone: bool
 ) -> Ending:
+    exit_code = child.exit_code
     seen = tails(exit_code, captured[Stream.STDOUT], captured[Stream.STDERR])
     if not whole_tree_gone:
         return failed(attempt, "tree_survived", "some of its processes could not be killed", result=seen)
     if attempt.stop.reason is not None:
         return stopped(attempt, attempt.stop.reason, result=seen)
+    if exit_code is None:
+        return launcher_lost(attempt, result=seen)
     if exit_code != 0:
         return failed(attempt, "exit_code", _say_exit(exit_code), result=seen, exit_code=exit_code)
+    return _succeed(attempt, captured[Stream.STDOUT], written, seen)
+
+
+def _succeed(attempt: Attempt, stdout: Captured, written: Path, seen: Json) -> Ending:
     try:
-        result = _result(attempt.work, captured[Stream.STDOUT], written, seen)
+        result = _result(attempt.work, stdout, written, seen)
     except BadOutput as error:
-        return failed(attempt, "bad_output", str(error), result=seen, exit_code=exit_code)
+        return failed(attempt, "bad_output", str(error), result=seen, exit_code=0)
     except OutputTooLarge as error:
-        return failed(attempt, "output_too_large", str(error), result=seen, exit_code=exit_code)
-    return finish_with(attempt, result, exit_code=exit_code, seen=seen)
+        return failed(attempt, "output_too_large", str(error), result=seen, exit_code=0)
+    return finish_with(attempt, result, exit_code=0, seen=seen)
+
+
+def launcher_lost(attempt: Attempt, *, result: Json = None) -> Ending:
+    """Somebody ended the launcher: for the attempt it is as if the worker had been lost."""
+    message = "the process that starts actions was ended, and the action with it"
+    failure = Failure(code="launcher_lost", message=message, by=attempt.worker)
+    return Ending(outcome=Outcome.WORKER_LOST, result=result, failure=failure)
 
 
 def _say_exit(exit_code: int) -> str:

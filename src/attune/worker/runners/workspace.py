@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from attune.worker.launcher.order import Account
+
 COMMAND_FILE: Final = "command"
 PARAMETERS_FILE: Final = "parameters"
 OUTPUT_FILE: Final = "output.json"
@@ -16,6 +18,16 @@ OUTPUT_FILE: Final = "output.json"
 def make_directory(scratch: Path, execution_id: int) -> Path:
     """A new directory that only its owner may enter."""
     return Path(tempfile.mkdtemp(prefix=f"{execution_id}-", dir=scratch))
+
+
+def hand_over(directory: Path, account: Account | None) -> None:
+    """Give the directory, and what was written into it, to the account that the action runs under."""
+    if account is None:
+        return
+    for folder, folders, files in os.walk(directory):
+        for name in (*folders, *files):
+            os.chown(Path(folder) / name, account.uid, account.gid, follow_symlinks=False)
+    os.chown(directory, account.uid, account.gid)
 
 
 def write_private(path: Path, content: bytes) -> Path:
@@ -28,7 +40,19 @@ def write_private(path: Path, content: bytes) -> Path:
 async def remove_directory(directory: Path) -> None:
     """Most directories hold at most our own files; what a script left may be large, so a thread removes it."""
     if not _remove_if_small(directory):
-        await asyncio.shield(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
+        await asyncio.shield(asyncio.to_thread(_remove_all, directory))
+
+
+def _remove_all(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    if directory.exists():
+        # A script may have closed a directory to itself, and so to a worker of the same account.
+        for folder, _, _ in os.walk(directory):
+            for each in os.scandir(folder):
+                if each.is_dir(follow_symlinks=False):
+                    with contextlib.suppress(OSError):
+                        Path(each.path).chmod(0o700)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _remove_if_small(directory: Path) -> bool:

@@ -1,0 +1,1 @@
+"""Starts processes from a small process of its own: quickly, shut in, and bound to the worker's life."""
