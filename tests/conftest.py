@@ -2,6 +2,7 @@
 
 pytest_plugins = [
     "tests.plugins.report",
+    "tests.plugins.conformance",
     "tests.plugins.waiting_tasks",
     "tests.plugins.rabbitmq",
     "tests.plugins.database",

@@ -6,13 +6,12 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from attune import __version__
-from attune.domain.definitions import Isolation
 from attune.domain.errors import Invalid
 from attune.domain.messages import Message
 from attune.domain.unplacing import Unplacing
@@ -54,7 +53,8 @@ from attune.transport.topology import (
     describe,
     worker_queues,
 )
-from attune.worker.service import Bounds, WorkerParts, WorkerPlan, run_worker
+from attune.worker.plan import plan_worker
+from attune.worker.service import WorkerParts, run_worker
 
 SERVICES = ("api", "executor", "worker", "sensor", "notifier")
 # asyncio's own loop starts subprocesses twice as fast as uvloop; everything else is faster on uvloop.
@@ -234,26 +234,8 @@ async def _run_notifier(wiring: Wiring, tasks: Tasks) -> None:
 
 
 async def _run_worker(wiring: Wiring, tasks: Tasks) -> None:
-    settings, home = wiring.settings, wiring.home
-    plan = WorkerPlan(
-        name=wiring.name,
-        home=home.root,
-        packs=home.packs,
-        scratch=home.run / "work" / wiring.name,
-        capacity=settings.worker.capacity,
-        heartbeat_seconds=settings.worker.heartbeat_interval,
-        shutdown_seconds=settings.worker.shutdown_timeout,
-        queue_ttl_ms=settings.message_queue.rabbitmq.worker_queue_ttl_ms,
-        dead_letters=settings.message_queue.rabbitmq.dead_letter.enabled,
-        version=__version__,
-        labels=settings.worker.labels,
-        api_url=f"http://{settings.api.host}:{settings.api.port}",
-        limits=limits_of(settings),
-        report_batch_max=settings.executor.batch_max,
-        isolation=None if settings.worker.isolation == "auto" else Isolation(settings.worker.isolation),
-        run_as=settings.worker.run_as,
-        bounds=Bounds(**asdict(settings.worker.limits)),
-    )
+    settings = wiring.settings
+    plan = plan_worker(settings, wiring.home, name=wiring.name, version=__version__, limits=limits_of(settings))
     tasks.start("transport", wiring.transport.run, restart=Restart())
     await run_worker(
         WorkerParts(plan=plan, database=wiring.database, transport=wiring.transport, metrics=wiring.metrics), tasks

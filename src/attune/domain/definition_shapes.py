@@ -27,6 +27,8 @@ DESCRIPTION_LENGTH_MAX = 10_000
 COMMAND_LENGTH_MAX = 64 * 1024
 ENTRY_POINT_LENGTH_MAX = 500
 VERSION_PATTERN = r"^[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?$"
+MODULE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+PRELOADED_MAX = 50
 ATTEMPTS_MAX = 100
 SECONDS_MAX = 7 * 24 * 3600
 LABELS_MAX = 32
@@ -84,11 +86,28 @@ _RETRY = _closed(
     }
 )
 
+_PYTHON = _closed(
+    {
+        "fork_server": {"type": "boolean"},
+        "preload": {
+            "type": "array",
+            "maxItems": PRELOADED_MAX,
+            "uniqueItems": True,
+            "items": {"type": "string", "pattern": MODULE_PATTERN, "maxLength": LABEL_LENGTH_MAX},
+        },
+    }
+)
+
 PACK_SHAPE: dict[str, Json] = {
     "$schema": DIALECT,
     "title": "Attune pack",
     **_closed(
-        {**_NAMED, "version": {"type": "string", "pattern": VERSION_PATTERN}, "config_schema": {"type": "object"}},
+        {
+            **_NAMED,
+            "version": {"type": "string", "pattern": VERSION_PATTERN},
+            "config_schema": {"type": "object"},
+            "python": _PYTHON,
+        },
         required=["ref", "version"],
     ),
 }

@@ -225,6 +225,14 @@ class PolicyDefinition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PythonOptions:
+    """How a pack's Python actions are started: as copies of a process that has loaded `preload`, or each afresh."""
+
+    fork_server: bool = True
+    preload: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PackDefinition:
     """A pack and everything it declares."""
 
@@ -233,5 +241,6 @@ class PackDefinition:
     label: str = ""
     description: str = ""
     config_schema: Mapping[str, Json] | None = None
+    python: PythonOptions = field(default_factory=PythonOptions)
     actions: tuple[ActionDefinition, ...] = ()
     policies: tuple[PolicyDefinition, ...] = ()

@@ -14,12 +14,20 @@ from attune.domain.definition_documents import (
     pack_from_mapping,
     policy_from_mapping,
 )
-from attune.domain.definitions import ActionDefinition, PackDefinition, PolicyDefinition, Runner, ScopeKind
+from attune.domain.definitions import (
+    ActionDefinition,
+    PackDefinition,
+    PolicyDefinition,
+    PythonOptions,
+    Runner,
+    ScopeKind,
+)
 from attune.domain.errors import FieldError
 from attune.domain.json_schema import UnknownKey
 from attune.domain.parameters import find_parameter_schema_errors
 from attune.domain.refs import did_you_mean, pack_of
 from attune.packs.files import digest_files, list_files
+from attune.packs.locks import find_lock_problems
 from attune.packs.problems import BadPack, Problem
 from attune.packs.yaml_document import Document, read_document
 
@@ -56,6 +64,14 @@ def read_pack(folder: Path) -> PackReading:
     return PackReading(definition=definition, digest=digest_files(folder, files), warnings=tuple(reader.find_unread()))
 
 
+def read_python_options(folder: Path) -> PythonOptions:
+    """How the actions of an installed pack are started."""
+    path = folder / PACK_FILE
+    if not path.is_file():
+        return PythonOptions()  # Its actions were created one by one.
+    return pack_from_mapping(read_document(path.read_bytes(), file=PACK_FILE).value).python
+
+
 def entry_point_path(entry_point: str) -> str:
     """Where an action's script lies below the pack's folder; what climbs out of it begins with `..`."""
     return posixpath.normpath(posixpath.join(ACTIONS_FOLDER, entry_point))
@@ -84,6 +100,7 @@ class _Reader:
         for document, policy in policies if all_named else ():
             self.problems.extend(_check_scope(document, policy, refs))
         self.problems.extend(_find_repeated(self.declared))
+        self.problems.extend(find_lock_problems(self.folder, self.paths))
         if pack is None:
             return None
         self.problems.extend(_find_foreign(self.declared, pack.ref))

@@ -57,6 +57,11 @@ class Home:
         return self.data / "packs"
 
     @property
+    def environments(self) -> Path:
+        """What packs need besides their own files, built by workers; whatever is removed here is built again."""
+        return self.data / "environments"
+
+    @property
     def key(self) -> Path:
         """What secrets at rest are sealed with, unless the settings name another file."""
         return self.secrets / "master.key"

@@ -1,7 +1,7 @@
 """Rows of `worker`: who can run what, whether it is alive, and how much it has to do."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from attune.domain.definitions import Isolation
@@ -28,6 +28,8 @@ class Registration:
     version: str
     # What an action gets that asks for nothing.
     isolation_usual: str = "none"
+    # A sentence for each runtime that was looked for: which one it is, or why it is not offered.
+    runtime_details: Mapping[str, Json] = field(default_factory=dict)
 
 
 async def register(tx: Tx, worker: Registration) -> int:
@@ -35,12 +37,12 @@ async def register(tx: Tx, worker: Registration) -> int:
     worker_id: int = await tx.fetch_value(
         """
         INSERT INTO worker (name, instance, runtimes, labels, capacity, isolation, status, heartbeat_interval,
-                            host, pid, version, isolation_usual)
-        VALUES ($1, $2, $3, $4, $5, $6, 'active', $7, $8, $9, $10, $11)
+                            host, pid, version, isolation_usual, runtime_details)
+        VALUES ($1, $2, $3, $4, $5, $6, 'active', $7, $8, $9, $10, $11, $12)
         ON CONFLICT (name) DO UPDATE
            SET instance = EXCLUDED.instance, runtimes = EXCLUDED.runtimes, labels = EXCLUDED.labels,
                capacity = EXCLUDED.capacity, isolation = EXCLUDED.isolation,
-               isolation_usual = EXCLUDED.isolation_usual,
+               isolation_usual = EXCLUDED.isolation_usual, runtime_details = EXCLUDED.runtime_details,
                -- What an earlier start said of itself is not known of this one.
                cordoned = worker.cordoned AND worker.cordon_reason IS NULL, cordon_reason = NULL,
                status = 'active', marked_full = false, leaving = false, pinged_at = NULL, awaited_since = NULL,
@@ -59,6 +61,7 @@ async def register(tx: Tx, worker: Registration) -> int:
         worker.pid,
         worker.version,
         worker.isolation_usual,
+        dict(worker.runtime_details),
     )
     return worker_id
 

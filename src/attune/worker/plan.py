@@ -1,12 +1,14 @@
 """What one worker is to be, and what it stands on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
 from attune.domain.definitions import Isolation
+from attune.runtime.home import Home
 from attune.runtime.metrics import Metrics
+from attune.runtime.settings import Settings
 from attune.storage.database import Database
 from attune.transport.limits import Limits
 from attune.transport.protocol import Transport
@@ -47,6 +49,11 @@ class WorkerPlan:
     dead_letters: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
     api_url: str | None = None
+    # None takes the worker's own, if actions can.
+    python: Path | None = None
+    fork_server: bool = True
+    environment_seconds_max: float = 600.0
+    environment_unused_days_max: float = 14.0
     grace_seconds: float = GRACE_SECONDS
     limits: Limits = field(default_factory=Limits)
     report_batch_max: int = REPORTED_MAX
@@ -54,6 +61,39 @@ class WorkerPlan:
     isolation: Isolation | None = None
     run_as: str | None = None
     bounds: Bounds = field(default_factory=Bounds)
+
+    @property
+    def environments(self) -> Path:
+        """Where what packs need besides their own files is built."""
+        return Home(self.home).environments
+
+
+def plan_worker(settings: Settings, home: Home, *, name: str, version: str, limits: Limits) -> WorkerPlan:
+    """What the settings ask of a worker of this name."""
+    wanted, rabbitmq = settings.worker, settings.message_queue.rabbitmq
+    return WorkerPlan(
+        name=name,
+        home=home.root,
+        packs=home.packs,
+        scratch=home.run / "work" / name,
+        capacity=wanted.capacity,
+        heartbeat_seconds=wanted.heartbeat_interval,
+        shutdown_seconds=wanted.shutdown_timeout,
+        queue_ttl_ms=rabbitmq.worker_queue_ttl_ms,
+        dead_letters=rabbitmq.dead_letter.enabled,
+        version=version,
+        labels=wanted.labels,
+        api_url=f"http://{settings.api.host}:{settings.api.port}",
+        limits=limits,
+        report_batch_max=settings.executor.batch_max,
+        isolation=None if wanted.isolation == "auto" else Isolation(wanted.isolation),
+        run_as=wanted.run_as,
+        bounds=Bounds(**asdict(wanted.limits)),
+        python=wanted.python,
+        fork_server=wanted.fork_server,
+        environment_seconds_max=wanted.environments.build_timeout,
+        environment_unused_days_max=wanted.environments.unused_days,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,9 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
-from uuid import UUID
 
 import structlog
 
-from attune.domain.definitions import Runner as RunnerName
 from attune.domain.messages import Item, Message, MessageType
 from attune.domain.placement import NATIVE_BUFFER
 from attune.operations.attend_workers import begin_drain, hand_back_unstarted, leave, register_worker
@@ -30,16 +28,15 @@ from attune.worker.claims import Claims
 from attune.worker.disk import Disk
 from attune.worker.guardian import Guardian
 from attune.worker.heartbeat import Heartbeat
-from attune.worker.isolation import Confinement, confine
+from attune.worker.isolation import confine
 from attune.worker.machine import prepare_machine
 from attune.worker.perform import Performer
 from attune.worker.plan import GRACE_SECONDS, Bounds, WorkerParts, WorkerPlan
 from attune.worker.processes import Children, Marking, end_all, find_marked
 from attune.worker.reports import Reports
-from attune.worker.runners.native import NativeRunner
-from attune.worker.runners.protocol import Runner, StopReason
-from attune.worker.runners.script import ScriptPlan, ScriptRunner
-from attune.worker.runners.shell import ShellLanguage
+from attune.worker.runners.protocol import StopReason
+from attune.worker.runners.script import ScriptPlan
+from attune.worker.runtimes.equip import Equipment, equip
 
 __all__ = ["Bounds", "Worker", "WorkerParts", "WorkerPlan", "run_worker", "start_worker"]
 
@@ -53,6 +50,8 @@ STEP_SECONDS_MAX: Final = 5.0
 LAST_REPORTS_SECONDS: Final = 10.0
 # How often dead orphans are taken leave of.
 REAP_SECONDS: Final = 5.0
+# How often unused environments are looked for.
+TIDY_SECONDS: Final = 3600.0
 # Each pass hands back hundreds; more passes than this means that something keeps placing on a draining worker.
 HAND_BACK_PASSES_MAX: Final = 100
 
@@ -84,7 +83,8 @@ async def start_worker(parts: WorkerParts, tasks: Tasks) -> "Worker":
         api_url=plan.api_url,
     )
     try:
-        worker = Worker(parts, scripts, await _register(parts, scripts))
+        equipment = await equip(plan, scripts)
+        worker = Worker(parts, equipment, await _register(parts, equipment))
         await worker.start(tasks)
     except BaseException:
         launcher.stop()
@@ -92,27 +92,29 @@ async def start_worker(parts: WorkerParts, tasks: Tasks) -> "Worker":
     return worker
 
 
-async def _register(parts: WorkerParts, scripts: ScriptPlan) -> Claimant:
-    plan, instance = parts.plan, scripts.marking.instance
+async def _register(parts: WorkerParts, equipment: Equipment) -> Claimant:
+    plan = parts.plan
     async with parts.database.transaction() as tx:
-        worker_id = await register_worker(tx, _registration(plan, instance, scripts.confinement))
+        worker_id = await register_worker(tx, _registration(plan, equipment))
     return Claimant(
         worker_id=worker_id,
         name=plan.name,
-        instance=instance,
+        instance=equipment.scripts.marking.instance,
         lease_seconds=plan.heartbeat_seconds * LEASE_INTERVALS,
     )
 
 
-def _registration(plan: WorkerPlan, instance: UUID, confinement: Confinement) -> Registration:
+def _registration(plan: WorkerPlan, equipment: Equipment) -> Registration:
+    scripts, offer = equipment.scripts, equipment.offer
     return Registration(
         name=plan.name,
-        instance=instance,
-        runtimes=[RunnerName.NATIVE, RunnerName.SHELL],
+        instance=scripts.marking.instance,
+        runtimes=sorted(offer.runners),
+        runtime_details=offer.details,
         labels=dict(plan.labels),
         capacity=plan.capacity,
-        isolation=confinement.highest,
-        isolation_usual=confinement.shown,
+        isolation=scripts.confinement.highest,
+        isolation_usual=scripts.confinement.shown,
         heartbeat_interval=plan.heartbeat_seconds,
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -123,12 +125,13 @@ def _registration(plan: WorkerPlan, instance: UUID, confinement: Confinement) ->
 class Worker:
     """A registered worker and its parts."""
 
-    def __init__(self, parts: WorkerParts, scripts: ScriptPlan, claimant: Claimant) -> None:
-        plan = parts.plan
+    def __init__(self, parts: WorkerParts, equipment: Equipment, claimant: Claimant) -> None:
+        plan, scripts = parts.plan, equipment.scripts
         self._parts = parts
         self._scripts = scripts
         self._claimant = claimant
         self.worker_id = claimant.worker_id
+        self._equipment = equipment
         self._disk = Disk(
             parts.database,
             claimant.instance,
@@ -144,7 +147,7 @@ class Worker:
         self.performer = Performer(
             worker=plan.name,
             attempts=self.attempts,
-            runners=self._runners(),
+            runners=equipment.offer.runners,
             reports=self._reports(claimant),
             metrics=parts.metrics,
             slot_freed=slot_freed.set,
@@ -176,12 +179,6 @@ class Worker:
             self._parts.database, claimant, batch_max=batch_max, take_next=take_next if batch_max > 1 else None
         )
 
-    def _runners(self) -> dict[str, Runner]:
-        return {
-            RunnerName.NATIVE: NativeRunner(),
-            RunnerName.SHELL: ScriptRunner(self._scripts, ShellLanguage(self._parts.plan.packs)),
-        }
-
     async def start(self, tasks: Tasks) -> None:
         plan, transport = self._parts.plan, self._parts.transport
         await self._guardian.start()
@@ -192,6 +189,8 @@ class Worker:
         tasks.start("lease clocks", self.heartbeat.watch_clocks)
         tasks.start("claims", self.claims.tend)
         tasks.start("orphans", self._reap_for_ever)
+        tasks.start("environments", self._tidy_for_ever)
+        tasks.start("fork servers", self._equipment.fork_servers.tend)
         tasks.start("disk", lambda: self._disk.watch(self.claims.empty))
         self._dispatches = tasks.start("dispatches", lambda: self._consume(queues[0], self.claims.take_dispatches))
         tasks.start("cancels", lambda: self._consume(queues[1], self.take_control))
@@ -242,7 +241,7 @@ class Worker:
         self._connection.cut()
         # A process may have been forked while its tree was being killed.
         await end_all(lambda: find_marked(self._scripts.marking.prefix))
-        self._scripts.launcher.stop()
+        await self._equipment.close()
         await self._guardian.stop()
 
     async def _consume(self, queue: Queue, handler: Handler) -> None:
@@ -254,6 +253,12 @@ class Worker:
         while True:
             await asyncio.sleep(REAP_SECONDS)
             self._scripts.children.reap()
+
+    async def _tidy_for_ever(self) -> None:
+        while True:
+            if removed := await asyncio.to_thread(self._equipment.environments.remove_unused):
+                self._log.info("environments.removed", count=removed)
+            await asyncio.sleep(TIDY_SECONDS)
 
     async def _hand_back(self) -> None:
         """In as many passes as it takes."""

@@ -17,6 +17,7 @@ from typing import Final
 
 from attune.runtime.secret import Secret
 from attune.runtime.settings.declare import Rules, computed_setting, section, setting
+from attune.runtime.settings.environments import EnvironmentSettings
 from attune.runtime.settings.limits import LimitSettings
 
 DAY_MS: Final = 86_400_000
@@ -291,8 +292,17 @@ class WorkerSettings:
         _no_labels, Rules(doc="Labels that actions may ask for, as `name: value`.")
     )
     python: Path | None = setting(
-        None, Rules(doc="Interpreter for Python actions.", default_shown="the one that runs the worker")
+        None,
+        Rules(
+            doc="Interpreter for Python actions; one that is named has no substitute.",
+            default_shown="the worker's own, or /usr/bin/python3 where actions cannot reach that",
+        ),
     )
+    fork_server: bool = setting(
+        default=True,
+        rules=Rules(doc="Whether Python actions start as copies of a process that has already started."),
+    )
+    environments: EnvironmentSettings = section(EnvironmentSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,8 @@ class WorkerView:
     capacity: int
     load: int
     runtimes: Sequence[str]
+    # A sentence for each runtime that was looked for: which one it is, or why it is not offered.
+    runtime_details: Json
     labels: Json
     # The most it can give, and what an action gets that asks for nothing.
     isolation: str
@@ -44,9 +46,9 @@ async def find(tx: Tx, worker_id: int) -> WorkerView | None:
     """The worker of this id."""
     row = await tx.fetch_row(
         """
-        SELECT w.id, w.name, w.status, w.capacity, w.runtimes, w.labels, w.isolation, w.isolation_usual, w.cordoned,
-               w.cordon_reason, w.heartbeat_interval, w.last_heartbeat, w.marked_full AS "full",
-               w.ponged_at AS last_pong, w.host, w.pid, w.version, w.created,
+        SELECT w.id, w.name, w.status, w.capacity, w.runtimes, w.runtime_details, w.labels, w.isolation,
+               w.isolation_usual, w.cordoned, w.cordon_reason, w.heartbeat_interval, w.last_heartbeat,
+               w.marked_full AS "full", w.ponged_at AS last_pong, w.host, w.pid, w.version, w.created,
                (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load,
                (SELECT count(*) FROM dead_letter d WHERE d.worker_instance = w.instance
                    AND d.parked_at > now() - make_interval(secs => $2)) AS recent_dead_letters
@@ -62,9 +64,9 @@ async def list_page(tx: Tx, *, status: str | None, after: int, limit: int) -> li
     """Workers in the order of their ids, of one status if it is named."""
     rows = await tx.fetch(
         """
-        SELECT w.id, w.name, w.status, w.capacity, w.runtimes, w.labels, w.isolation, w.isolation_usual, w.cordoned,
-               w.cordon_reason, w.heartbeat_interval, w.last_heartbeat, w.marked_full AS "full",
-               w.ponged_at AS last_pong, w.host, w.pid, w.version, w.created,
+        SELECT w.id, w.name, w.status, w.capacity, w.runtimes, w.runtime_details, w.labels, w.isolation,
+               w.isolation_usual, w.cordoned, w.cordon_reason, w.heartbeat_interval, w.last_heartbeat,
+               w.marked_full AS "full", w.ponged_at AS last_pong, w.host, w.pid, w.version, w.created,
                (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load,
                (SELECT count(*) FROM dead_letter d WHERE d.worker_instance = w.instance
                    AND d.parked_at > now() - make_interval(secs => $4)) AS recent_dead_letters

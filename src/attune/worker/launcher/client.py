@@ -97,14 +97,17 @@ class Launcher:
             os.close(self._nothing)
             self._nothing = -1
 
-    async def spawn(self, order: Order, *, stdin: bytes | None = None) -> Child:
-        """Start a process; without `stdin` it has nothing to read. Raises OSError, OrderTooLarge, LauncherLost."""
+    async def spawn(self, order: Order, *, stdin: bytes | None = None, more: Sequence[int] = ()) -> Child:
+        """Start a process; without `stdin` it has nothing to read. Raises OSError, OrderTooLarge, LauncherLost.
+
+        Its descriptors are the three streams and, behind them, `more`.
+        """
         self._count += 1
         key = self._count
         content = write_order(order, key)
         account = order.walls.account
         with contextlib.ExitStack() as given:
-            feeding = self._nothing if stdin is None else _hold(given, _as_file(stdin))
+            feeding = self._nothing if stdin is None else _hold(given, as_file(stdin))
             stdout, stdout_end = _pipe(given)
             stderr, stderr_end = _pipe(given)
             if account is not None:
@@ -114,7 +117,7 @@ class Launcher:
             child = Child(0, Pipe(stdout), Pipe(stderr))
             self._living[key] = child
             try:
-                child.pid = await self._ask(key, content, [feeding, stdout_end, stderr_end])
+                child.pid = await self._ask(key, content, [feeding, stdout_end, stderr_end, *more])
             except BaseException:
                 self._living.pop(key, None)
                 child.close()
@@ -245,7 +248,7 @@ def _hold(given: contextlib.ExitStack, descriptor: int) -> int:
     return descriptor
 
 
-def _as_file(content: bytes) -> int:
+def as_file(content: bytes) -> int:
     """Something to read that needs nobody to feed it, whether or not it is ever read, and that cannot be changed."""
     descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with open(descriptor, "wb", buffering=0, closefd=False) as file:

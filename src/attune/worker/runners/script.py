@@ -10,8 +10,11 @@ from typing import Final, Protocol
 from attune.domain.definitions import ParameterDelivery
 from attune.domain.json_values import Json
 from attune.domain.retry import Ending
+from attune.packs.read import entry_point_path
 from attune.storage.executions import Startable
 from attune.worker.delivery import Undeliverable, write_parameters
+from attune.worker.environments.build import BuildFailed
+from attune.worker.environments.store import Environments, Recipe, Say, StoppedEarly
 from attune.worker.isolation import Confinement
 from attune.worker.launcher.child import Child, LauncherLost, Pipe
 from attune.worker.launcher.client import Launcher
@@ -46,19 +49,28 @@ class Unrunnable(Exception):
         self.code = code
 
 
+class Spawner(Protocol):
+    """Starts processes; the launcher is one."""
+
+    async def spawn(self, order: Order, *, stdin: bytes | None = None) -> Child:
+        """Start it; without `stdin` it has nothing to read. Raises OSError, OrderTooLarge, LauncherLost."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """What is started for one attempt; `environment` goes on top of what every script gets."""
 
     words: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    # Who starts it, if there is a quicker way than the launcher's.
+    by: Spawner | None = None
 
 
 class Language(Protocol):
     """How an action of one runtime becomes a command."""
 
-    async def prepare(self, work: Startable, directory: Path) -> Command:
-        """The command; raises Unrunnable. May put files into the attempt's private directory."""
+    async def prepare(self, attempt: Attempt, directory: Path, say: Say) -> Command:
+        """The command; raises Unrunnable and StoppedEarly. May put files into the attempt's private directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,26 +92,29 @@ class ScriptRunner:
     """One process tree for each attempt, in a private directory that is removed afterwards."""
 
     def __init__(self, plan: ScriptPlan, language: Language) -> None:
-        self._plan = plan
-        self._language = language
+        self.plan = plan
+        self.language = language
 
     async def run(self, attempt: Attempt, output: Output) -> Ending:
         directory: Path | None = None
         try:
-            directory = make_directory(self._plan.scratch, attempt.work.execution_id)
-            command = await self._language.prepare(attempt.work, directory)
+            directory = make_directory(self.plan.scratch, attempt.work.execution_id)
+            command = await self.language.prepare(attempt, directory, _sayer(output))
             fed = _deliver(attempt.work, directory)
             return await self._run_in(attempt, output, directory, command=command, fed=fed)
         except Unrunnable as error:
             return failed(attempt, error.code, str(error))
         except Undeliverable as error:
             return failed(attempt, "bad_parameters", str(error))
+        except StoppedEarly:
+            assert attempt.stop.reason is not None  # noqa: S101  that is what it means
+            return stopped(attempt, attempt.stop.reason)
         except LauncherLost:
             return launcher_lost(attempt)
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            self._plan.disk_doubted.set()
+            self.plan.disk_doubted.set()
             return failed(attempt, "no_space", f"there is no room left on the worker's disk: {error.strerror}")
         finally:
             if directory is not None:
@@ -113,7 +128,7 @@ class ScriptRunner:
         environment = {**self._environment(attempt.work, directory, fed=fed is not None), **command.environment}
         child = await self._start(attempt, command, directory, environment, fed=fed)
         tree = Tree(
-            child, self._plan.children, marker=environment[MARKER_VARIABLE], grace_seconds=self._plan.grace_seconds
+            child, self.plan.children, marker=environment[MARKER_VARIABLE], grace_seconds=self.plan.grace_seconds
         )
         captured = {Stream.STDOUT: Captured(), Stream.STDERR: Captured()}
         attempt.stop.listen(tree.stop)
@@ -126,8 +141,8 @@ class ScriptRunner:
         finally:
             attempt.stop.forget_listener()
         if child.not_entered is not None:
-            raise Unrunnable("cannot_start", f"{command.words[0]} {child.not_entered}")
-        return ending_of(attempt, child, captured, directory / OUTPUT_FILE, whole_tree_gone=tree.gone)
+            raise _unstarted(command, child.not_entered.number, str(child.not_entered))
+        return ending_of(attempt, child, captured, directory, whole_tree_gone=tree.gone)
 
     async def _start(
         self,
@@ -139,18 +154,18 @@ class ScriptRunner:
         fed: bytes | None,
     ) -> Child:
         demanded = attempt.work.isolation
-        walls = self._plan.confinement.walls_for(demanded)
+        walls = self.plan.confinement.walls_for(demanded)
         if walls is None:
             raise Unrunnable("cannot_start", f"this worker cannot give isolation {demanded}")
         hand_over(directory, walls.account)
         order = Order(words=command.words, environment=environment, directory=directory, walls=walls)
         attempt.check_clock()
         try:
-            return await self._plan.launcher.spawn(order, stdin=fed)
+            return await (command.by or self.plan.launcher).spawn(order, stdin=fed)
         except (OrderTooLarge, ValueError) as error:
             raise Unrunnable("cannot_start", str(error)) from None
         except OSError as error:
-            raise Unrunnable("cannot_start", f"{command.words[0]} {error.strerror}") from None
+            raise _unstarted(command, error.errno, error.strerror or str(error)) from None
 
     def _environment(self, work: Startable, directory: Path, *, fed: bool) -> dict[str, str]:
         environment = {
@@ -165,15 +180,45 @@ class ScriptRunner:
             # The same for every attempt, so that a script can make its own effects happen once.
             "ATTUNE_IDEMPOTENCY_KEY": f"execution-{work.execution_id}",
             "ATTUNE_OUTPUT": str(directory / OUTPUT_FILE),
-            MARKER_VARIABLE: self._plan.marking.marker(work.execution_id, work.attempt),
+            MARKER_VARIABLE: self.plan.marking.marker(work.execution_id, work.attempt),
         }
         if not fed:
             environment["ATTUNE_PARAMETER_FILE"] = str(directory / PARAMETERS_FILE)
-        if self._plan.api_url:
-            environment["ATTUNE_API_URL"] = self._plan.api_url
+        if self.plan.api_url:
+            environment["ATTUNE_API_URL"] = self.plan.api_url
         if work.traceparent:
             environment["TRACEPARENT"] = work.traceparent
         return environment
+
+
+def entry_file(folder: Path, work: Startable) -> Path:
+    """Where an action's script lies in its pack; raises Unrunnable if it does not."""
+    entry = folder / entry_point_path(work.entry_point or "")
+    if not entry.is_file():
+        raise Unrunnable("missing_entry_point", f"there is no file {work.entry_point} in pack {work.pack_ref}")
+    return entry
+
+
+async def environment_for(attempt: Attempt, recipe: Recipe, environments: Environments, say: Say) -> Path:
+    """The folder of what an action's pack needs; raises Unrunnable and StoppedEarly."""
+    try:
+        return await environments.ensure(recipe, stop=attempt.stop, say=say)
+    except BuildFailed as error:
+        raise Unrunnable("environment_failed", str(error)) from None
+
+
+def _unstarted(command: Command, number: int | None, why: str) -> Unrunnable:
+    program = command.words[0]
+    if number == errno.ENOENT and not Path(program).exists():
+        return Unrunnable("missing_interpreter", f"{program} {why}")
+    return Unrunnable("cannot_start", f"{program} {why}")
+
+
+def _sayer(output: Output) -> Say:
+    async def say(text: str) -> None:
+        await output.write(Stream.STDERR, f"attune: {text}\n".encode())
+
+    return say
 
 
 def _deliver(work: Startable, directory: Path) -> bytes | None:

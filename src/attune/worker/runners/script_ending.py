@@ -4,6 +4,9 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from attune.domain.definitions import OutputFormat
 from attune.domain.execution import Failure
@@ -19,13 +22,22 @@ from attune.worker.results import (
     OutputTooLarge,
     finish_with,
     parse_json,
+    storable_text,
     tails,
 )
 from attune.worker.runners.protocol import Attempt, Stream, failed, stopped
+from attune.worker.runners.workspace import FAILURE_FILE, OUTPUT_FILE
+
+TOLD_CODES: Final = frozenset({"exception", "bad_parameters", "bad_output", "missing_entry_point"})
+
+
+class _Told(msgspec.Struct, frozen=True):
+    code: str
+    message: str
 
 
 def ending_of(
-    attempt: Attempt, child: Child, captured: Mapping[Stream, Captured], written: Path, *, whole_tree_gone: bool
+    attempt: Attempt, child: Child, captured: Mapping[Stream, Captured], directory: Path, *, whole_tree_gone: bool
 ) -> Ending:
     exit_code = child.exit_code
     seen = tails(exit_code, captured[Stream.STDOUT], captured[Stream.STDERR])
@@ -36,8 +48,10 @@ def ending_of(
     if exit_code is None:
         return launcher_lost(attempt, result=seen)
     if exit_code != 0:
+        if told := _read_failure(directory / FAILURE_FILE):
+            return failed(attempt, told.code, storable_text(told.message), result=seen, exit_code=exit_code)
         return failed(attempt, "exit_code", _say_exit(exit_code), result=seen, exit_code=exit_code)
-    return _succeed(attempt, captured[Stream.STDOUT], written, seen)
+    return _succeed(attempt, captured[Stream.STDOUT], directory / OUTPUT_FILE, seen)
 
 
 def _succeed(attempt: Attempt, stdout: Captured, written: Path, seen: Json) -> Ending:
@@ -55,6 +69,16 @@ def launcher_lost(attempt: Attempt, *, result: Json = None) -> Ending:
     message = "the process that starts actions was ended, and the action with it"
     failure = Failure(code="launcher_lost", message=message, by=attempt.worker)
     return Ending(outcome=Outcome.WORKER_LOST, result=result, failure=failure)
+
+
+def _read_failure(path: Path) -> _Told | None:
+    """What the program that ran the action says about its failure; anything but its own words is not listened to."""
+    try:
+        written = _read_written(path)
+        told = msgspec.json.decode(written.whole(), type=_Told) if written else None
+    except (BadOutput, OutputTooLarge, msgspec.DecodeError):
+        return None
+    return told if told and told.code in TOLD_CODES else None
 
 
 def _say_exit(exit_code: int) -> str:

@@ -7,6 +7,8 @@ from typing import Final
 
 from attune.packs.store import content_folder
 from attune.storage.executions import Startable
+from attune.worker.environments.store import Say
+from attune.worker.runners.protocol import Attempt
 from attune.worker.runners.script import ACTIONS_FOLDER, PATH, Command, Unrunnable
 from attune.worker.runners.workspace import COMMAND_FILE, write_private
 
@@ -22,7 +24,8 @@ class ShellLanguage:
     def __init__(self, packs: Path) -> None:
         self._packs = packs
 
-    async def prepare(self, work: Startable, directory: Path) -> Command:
+    async def prepare(self, attempt: Attempt, directory: Path, say: Say) -> Command:  # noqa: ARG002  quick enough
+        work = attempt.work
         if work.entry_point is not None:
             folder = content_folder(self._packs, work.pack_ref, work.pack_digest)
             return Command(words=_script_command(folder / ACTIONS_FOLDER / work.entry_point))

@@ -13,6 +13,8 @@ from attune.worker.launcher.order import Account
 COMMAND_FILE: Final = "command"
 PARAMETERS_FILE: Final = "parameters"
 OUTPUT_FILE: Final = "output.json"
+# Why it failed, in the words of the program that runs it.
+FAILURE_FILE: Final = "failure.json"
 
 
 def make_directory(scratch: Path, execution_id: int) -> Path:
@@ -56,7 +58,7 @@ def _remove_all(directory: Path) -> None:
 
 
 def _remove_if_small(directory: Path) -> bool:
-    for names in ((), (COMMAND_FILE, PARAMETERS_FILE, OUTPUT_FILE)):
+    for names in ((), (COMMAND_FILE, PARAMETERS_FILE, OUTPUT_FILE, FAILURE_FILE)):
         for name in names:
             with contextlib.suppress(OSError):
                 (directory / name).unlink()

@@ -1,0 +1,1 @@
+"""What packs need besides their own files: built once from a lock, shared by every execution, removed when unused."""

@@ -1,0 +1,61 @@
+"""A runner for each runtime, on a machine of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from attune.domain.retry import Ending
+from attune.worker.runners.protocol import Attempt, Runner, Stop
+from tests.conformance.subjects import CASES, SUBJECTS, Subject, Work
+from tests.plugins.report import not_run
+from tests.witness.machine import Machine, a_machine
+from tests.worker.attempts import NO_DIGEST, Printed, make_attempt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One runtime, ready to run."""
+
+    subject: Subject
+    machine: Machine
+    runner: Runner
+
+    def attempt(self, work: Work | None, stop: Stop | None = None) -> Attempt:
+        assert work is not None
+        return make_attempt(stop, runner=self.subject.runner, **work)
+
+    async def run(self, work: Work | None, printed: Printed | None = None, stop: Stop | None = None) -> Ending:
+        return await self.runner.run(self.attempt(work, stop), printed or Printed())
+
+
+@pytest.fixture(scope="session", params=SUBJECTS, ids=lambda subject: subject.name)
+def subject(request: pytest.FixtureRequest) -> Subject:
+    chosen: Subject = request.param
+    return chosen
+
+
+@pytest.fixture(scope="session")
+async def stage(subject: Subject) -> AsyncIterator[Stage]:
+    """Made once for all cases: looking at a machine takes longer than most of them."""
+    async with a_machine(**subject.settings) as machine:
+        for name, content in subject.files.items():
+            machine.write(f"actions/{name}", content, digest=NO_DIGEST)
+        runner = machine.runners.get(subject.runner)
+        if runner is None:
+            not_run(machine.details[subject.runner], cure=f"install {subject.runner}")
+        yield Stage(subject=subject, machine=machine, runner=runner)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A case says in its report which runtime and case it is, and why it need not run."""
+    for item in items:
+        mark = item.get_closest_marker("case")
+        subject = getattr(getattr(item, "callspec", None), "params", {}).get("subject")
+        if mark is None or not isinstance(subject, Subject):
+            continue
+        (case,) = mark.args
+        assert case in CASES
+        item.user_properties.append(("conformance", (subject.name, case, subject.absent.get(case, ""))))
