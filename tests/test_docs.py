@@ -256,7 +256,7 @@ def codes_in_the_source() -> set[str]:
     for path in [*(ROOT / "src/attune").glob("worker/**/*.py"), *(ROOT / "src/attune").glob("[do]*/**/*.py")]:
         text = path.read_text()
         found |= set(re.findall(r"\bFailure\(\s*code=\"(\w+)\"", text))
-        found |= set(re.findall(r"\b(?:failed\(\s*\w+,|Unrunnable\(|_tell\(\s*\w+,)\s*\"(\w+)\"", text))
+        found |= set(re.findall(r"\b(?:failed\(\s*\w+,|Unrunnable\(|Unopened\(|_tell\(\s*\w+,)\s*\"(\w+)\"", text))
     return found
 
 

@@ -1,7 +1,6 @@
 """Builds each service from its settings: the only place where parts are joined. Dull and complete on purpose."""
 
 import asyncio
-import importlib.resources
 import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -12,7 +11,6 @@ from pathlib import Path
 import structlog
 
 from attune import __version__
-from attune.domain.errors import Invalid
 from attune.domain.messages import Message
 from attune.domain.unplacing import Unplacing
 from attune.executor.service import Executor
@@ -20,6 +18,7 @@ from attune.executor.sweeps import SweepSettings
 from attune.notifier.service import Notifier
 from attune.operations.access.bootstrap_admin import bootstrap_admin
 from attune.operations.access.create_token import TokenRequest, create_token
+from attune.operations.access.open_vault import open_vault
 from attune.operations.access.verify_key import verify_key
 from attune.operations.access.write_audit import Actor
 from attune.operations.attend_workers import mark_worker_lost as record_worker_lost
@@ -28,6 +27,7 @@ from attune.operations.unplace_executions import unplace_executions
 from attune.operations.upkeep.check_invariants import CheckReport, check_invariants
 from attune.operations.upkeep.store_counts import counting
 from attune.packs.read import read_pack
+from attune.packs.shipped import find_core_pack
 from attune.packs.store import stage
 from attune.runtime import clock
 from attune.runtime.failpoints import arm_from_environment
@@ -213,6 +213,9 @@ async def _run_executor(wiring: Wiring, tasks: Tasks) -> None:
             timeout_check_interval=settings.executor.timeout_check_interval,
             placements_max=settings.executor.placements_max,
             history_days=settings.retention.history_days,
+            logs_days=settings.retention.logs_days,
+            artifacts_days=settings.retention.artifacts_days,
+            executions_days=settings.retention.executions_days,
             dead_letter_seconds=rabbitmq.dead_letter.ttl_ms / 1000,
             pinned_ttl_seconds=None if rabbitmq.dead_letter.enabled else rabbitmq.worker_queue_ttl_ms / 1000,
             idempotency_hours=settings.retention.idempotency_hours,
@@ -237,9 +240,14 @@ async def _run_worker(wiring: Wiring, tasks: Tasks) -> None:
     settings = wiring.settings
     plan = plan_worker(settings, wiring.home, name=wiring.name, version=__version__, limits=limits_of(settings))
     tasks.start("transport", wiring.transport.run, restart=Restart())
-    await run_worker(
-        WorkerParts(plan=plan, database=wiring.database, transport=wiring.transport, metrics=wiring.metrics), tasks
+    parts = WorkerParts(
+        plan=plan,
+        database=wiring.database,
+        transport=wiring.transport,
+        metrics=wiring.metrics,
+        vault=await open_vault(wiring.database, settings.security.key_file or wiring.home.key),
     )
+    await run_worker(parts, tasks)
 
 
 async def _run_api(wiring: Wiring, tasks: Tasks) -> None:
@@ -265,6 +273,7 @@ async def _run_api(wiring: Wiring, tasks: Tasks) -> None:
             no_worker_grace_seconds=settings.executor.no_worker_grace_seconds,
         ),
         checks=platform_checks(wiring.database, wiring.transport),
+        vault=await open_vault(wiring.database, settings.security.key_file or wiring.home.key),
     )
     tasks.start("transport", wiring.transport.run, restart=Restart())
     await wiring.transport.declare(())
@@ -319,7 +328,7 @@ async def _make_admin(database: Database, home: Home) -> Bootstrap:
 
 
 async def _install_core_pack(database: Database, home: Home) -> None:
-    folder = core_pack()
+    folder = find_core_pack()
     staged = await asyncio.to_thread(stage, folder, home.packs)
     reading = await asyncio.to_thread(read_pack, staged)
     async with database.transaction() as tx:
@@ -369,14 +378,3 @@ async def topology(settings: Settings, home: Path, *, verify: bool, repair: bool
             rows = [describe(queue) for queue in wanted]
         ok = not any(row.problem for row in rows)
         return TopologyReport(ok=ok, transport=wiring.transport.name, queues=rows)
-
-
-def core_pack() -> Path:
-    """The folder of the pack that ships with Attune: in an installed package, or beside the sources."""
-    installed = Path(str(importlib.resources.files("attune"))) / "_packs" / "core"
-    beside = Path(__file__).parents[2] / "packs" / "core"
-    for folder in (installed, beside):
-        if (folder / "pack.yaml").is_file():
-            return folder
-    msg = f"the core pack is neither in {installed} nor in {beside}; install Attune again"
-    raise Invalid(msg)

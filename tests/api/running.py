@@ -23,6 +23,7 @@ from attune.operations.access.write_audit import Actor
 from attune.operations.install_pack import install_pack
 from attune.runtime.metrics import build_metrics
 from attune.runtime.passwords import hash_password
+from attune.runtime.vault import WITHOUT_KEY, Vault
 from attune.storage.access import identities
 from attune.storage.database import Database
 
@@ -54,7 +55,12 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def serving(
-    database: Database, store: Path, *, limits: ApiLimits | None = None, checks: Mapping[str, Check] | None = None
+    database: Database,
+    store: Path,
+    *,
+    limits: ApiLimits | None = None,
+    checks: Mapping[str, Check] | None = None,
+    vault: Vault = WITHOUT_KEY,
 ) -> AsyncIterator[Api]:
     """Serve until the block ends."""
     admin, viewer = await people(database)
@@ -65,6 +71,7 @@ async def serving(
         pack_store=store,
         limits=limits or PATIENT,
         checks=checks or {},
+        vault=vault,
     )
     port, stop = free_port(), asyncio.Event()
     server = asyncio.create_task(serve_api(create_app(parts), host="127.0.0.1", port=port, stop=stop))

@@ -63,7 +63,7 @@ SAMPLES: dict[str, Any] = {
 
 
 def path_of(endpoint: AnyEndpoint, ids: Mapping[str, object]) -> str:
-    numbers = dict.fromkeys(("execution_id", "token_id", "worker_id", "line_id", "dead_letter_id"), 1)
+    numbers = dict.fromkeys(("execution_id", "token_id", "worker_id", "line_id", "dead_letter_id", "artifact_id"), 1)
     some = {**numbers, "ref": "x", "name": "x"}
     return endpoint.path.format(**{**some, **ids})
 

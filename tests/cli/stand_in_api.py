@@ -18,6 +18,7 @@ class Seen:
     path: str
     authorization: str | None
     body: object
+    last_event_id: str | None = None
 
 
 @dataclass
@@ -39,7 +40,15 @@ class StandInApi:
                 path = self.path.partition("?")[0]
                 body = json.loads(raw) if raw else None
                 authorization = self.headers.get("Authorization")
-                api.seen.append(Seen(method=self.command, path=self.path, authorization=authorization, body=body))
+                api.seen.append(
+                    Seen(
+                        method=self.command,
+                        path=self.path,
+                        authorization=authorization,
+                        body=body,
+                        last_event_id=self.headers.get("Last-Event-ID"),
+                    )
+                )
                 status, answer = api.next_answer(self.command, path)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(answer)))

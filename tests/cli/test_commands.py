@@ -19,6 +19,16 @@ ECHO = {
     },
 }
 EXECUTIONS = "/api/v1/executions"
+STREAM = f"{EXECUTIONS}/7/logs/stream"
+
+
+def events(*pieces: tuple[str, str], ended: bool = True) -> bytes:
+    """A stream of what an execution wrote."""
+    told = [
+        f"id: 1-{seq}\nevent: log\ndata: {json.dumps({'stream': stream, 'text': text})}\n\n"
+        for seq, (stream, text) in enumerate(pieces, start=1)
+    ]
+    return "".join([": hello\n\n", *told, "event: end\ndata: {}\n\n" if ended else ""]).encode()
 
 
 def execution(status: str, **more: object) -> dict[str, object]:
@@ -56,19 +66,8 @@ def test_the_form_of_output_may_be_said_anywhere(home: Path, api: StandInApi, wo
 def test_waiting_prints_both_streams_and_the_result(home: Path, api: StandInApi) -> None:
     api.answer("POST", EXECUTIONS, execution("requested"), status=202)
     api.answer("GET", f"{EXECUTIONS}/7", execution("running"), execution("succeeded", result={"said": "hi"}))
-    api.answer(
-        "GET",
-        f"{EXECUTIONS}/7/logs",
-        {"items": [], "next_cursor": None},
-        {"items": [{"id": 1, "stream": "stdout", "text": "out\n"}], "next_cursor": None},
-        {
-            "items": [
-                {"id": 1, "stream": "stdout", "text": "out\n"},
-                {"id": 2, "stream": "stderr", "text": "err\n"},
-            ],
-            "next_cursor": None,
-        },
-    )
+    # The first stream breaks off in the middle; the second goes on behind what was seen.
+    api.answer("GET", STREAM, events(("stdout", "out\n"), ended=False), events(("stdout", ""), ("stderr", "err\n")))
     done = attune("run", "core.noop", "--wait", home=home, more=api.environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout == 'out\n{"said":"hi"}\n'
@@ -79,7 +78,7 @@ def test_a_failed_execution_is_a_failed_command(home: Path, api: StandInApi) -> 
     ended = execution("failed", result={"exit_code": 3}, error={"code": "exit_code", "message": "it ended with 3"})
     api.answer("POST", EXECUTIONS, execution("requested"), status=202)
     api.answer("GET", f"{EXECUTIONS}/7", ended)
-    api.answer("GET", f"{EXECUTIONS}/7/logs", {"items": [{"stream": "stderr", "text": "no\n"}], "next_cursor": None})
+    api.answer("GET", STREAM, events(("stderr", "no\n")))
     done = attune("run", "core.noop", "--wait", home=home, more=api.environment)
     assert done.returncode == 1
     assert "no\n" in done.stderr
@@ -89,7 +88,7 @@ def test_a_failed_execution_is_a_failed_command(home: Path, api: StandInApi) -> 
 def test_waiting_too_long_is_a_timeout(home: Path, api: StandInApi) -> None:
     api.answer("POST", EXECUTIONS, execution("requested"), status=202)
     api.answer("GET", f"{EXECUTIONS}/7", execution("running"))
-    api.answer("GET", f"{EXECUTIONS}/7/logs", {"items": [], "next_cursor": None})
+    api.answer("GET", STREAM, events(ended=False))
     done = attune("run", "core.noop", "--wait", "--timeout", "0.3", home=home, more=api.environment)
     assert done.returncode == 6
     assert "execution 7 is running" in done.stderr

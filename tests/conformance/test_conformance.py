@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
+import msgspec
 import pytest
 
+from attune.domain.json_values import BYTES_MAX
 from attune.domain.retry import Ending, Outcome
+from attune.domain.secrecy.masking import Masker
+from attune.storage.assignments import Held
+from attune.storage.output.execution_logs import Chunk
 from attune.worker.environments.python import PythonEnvironments
+from attune.worker.output import AttemptOutput, WriteChunks
 from attune.worker.processes import find_marked
 from attune.worker.runners.node import NodeLanguage
 from attune.worker.runners.protocol import Runner, Stop, StopReason, Stream, TooLate
 from attune.worker.runners.python import PythonLanguage
 from attune.worker.runners.script import ScriptRunner
 from attune.worker.runtimes.ask import NotOffered
+from attune.worker.secrecy import mask_ending
 from tests.conformance.conftest import Stage
 from tests.conformance.subjects import HUGE_BYTES, MEBIBYTE
-from tests.plugins.report import not_run
 from tests.witness.waiting import until
 from tests.worker.attempts import Printed
 
 NOWHERE = Path("/no/such/interpreter")
+SECRET = "correct-horse-battery"
 
 
 def code(ending: Ending) -> str | None:
@@ -142,7 +151,24 @@ async def test_what_is_not_utf8_is_replaced_in_the_result_and_kept_in_the_stream
 async def test_a_secret_that_is_printed_is_masked(stage: Stage) -> None:
     if stage.subject.secret is None:
         return
-    not_run("runners do not mask what they print yet", cure="hand the attempt's secrets to the output")
+    masker = Masker([SECRET])
+    attempt = replace(stage.attempt({**stage.subject.secret, "parameters": {"password": SECRET}}), masker=masker)
+    kept: list[Chunk] = []
+    output = AttemptOutput(Held(execution_id=7, attempt=1, lease=uuid4()), write_chunks=keep_in(kept))
+    output.masker = masker
+    ending = mask_ending(masker, await stage.runner.run(attempt, output))
+    kept += await output.close()
+    assert ending.outcome is Outcome.SUCCEEDED
+    printed = "".join(chunk.content for chunk in kept)
+    assert "password" in printed
+    assert SECRET not in f"{printed} {ending}"
+
+
+def keep_in(kept: list[Chunk]) -> WriteChunks:
+    async def keep(chunks: Sequence[Chunk]) -> None:
+        kept.extend(chunks)
+
+    return keep
 
 
 async def test_work_that_was_stopped_before_it_began_never_begins(stage: Stage) -> None:
@@ -176,6 +202,16 @@ async def test_a_result_that_breaks_the_promise_fails(stage: Stage) -> None:
     assert "'n'" in ending.failure.message
 
 
-async def test_a_result_that_is_too_large_fails(stage: Stage) -> None:
+async def test_a_result_that_is_too_large_for_a_row_is_handed_on_as_a_whole(stage: Stage) -> None:
     ending = await stage.run(stage.subject.oversized)
-    assert (ending.outcome, code(ending)) == (Outcome.FAILED, "output_too_large")
+    assert (ending.outcome, ending.result) == (Outcome.SUCCEEDED, None)
+    assert ending.large is not None
+    assert len(ending.large.content) > BYTES_MAX
+    assert msgspec.json.decode(ending.large.content)
+
+
+async def test_a_result_that_is_larger_than_an_artifact_may_be_fails(stage: Stage) -> None:
+    attempt = replace(stage.attempt(stage.subject.oversized), artifact_bytes_max=BYTES_MAX)
+    async with asyncio.timeout(30):
+        ending = await stage.runner.run(attempt, Printed())
+    assert (ending.outcome, code(ending), ending.large) == (Outcome.FAILED, "output_too_large", None)

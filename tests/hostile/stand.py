@@ -20,7 +20,7 @@ import msgspec
 from attune.domain.definitions import Isolation
 from attune.domain.retry import Ending
 from attune.storage.assignments import Held
-from attune.storage.execution_logs import Chunk
+from attune.storage.output.execution_logs import Chunk
 from attune.worker.guardian import Guardian
 from attune.worker.isolation import confine
 from attune.worker.machine import prepare_machine

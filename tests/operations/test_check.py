@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from attune.operations.upkeep.check_invariants import CheckReport, check_invariants
-from attune.operations.upkeep.keep_house import keep_house
+from attune.operations.upkeep.keep_house import Keeping, keep_house
 from attune.storage.database import Database
 from attune.storage.upkeep.invariants import INVARIANTS
 from tests.witness.arrange import make_action, make_worker, request
@@ -218,7 +218,7 @@ async def test_the_last_rows_of_a_removed_line_are_verified(sound: Database) -> 
 async def test_balances_stay_right_when_old_days_are_dropped(sound: Database) -> None:
     await make_yesterday(sound, days=9)
     async with sound.transaction() as tx:
-        await keep_house(tx, dead_letter_seconds=86_400, idempotency_hours=24, history_days=8)
+        await keep_house(tx, Keeping(dead_letter_seconds=86_400, idempotency_hours=24, history_days=8))
     async with sound.reading() as tx:
         assert await tx.fetch_value("SELECT min(n) FROM admission_log") == 8
 

@@ -17,7 +17,7 @@ from attune.domain.retry import Ending, Outcome
 from attune.operations.access.write_audit import Actor
 from attune.operations.dead_letters.drop_dead_letters import drop_dead_letters
 from attune.operations.upkeep.evaluate_alerts import APART_SECONDS, evaluate_alerts
-from attune.operations.upkeep.keep_house import ALERT_DAYS, keep_house
+from attune.operations.upkeep.keep_house import ALERT_DAYS, Keeping, keep_house
 from attune.operations.upkeep.store_counts import store_counts
 from attune.operations.workers.cordon_worker import cordon_worker, uncordon_worker
 from attune.operations.workers.quarantine_actions import LOSSES_MAX, count_losses, release_action
@@ -327,7 +327,7 @@ async def test_episodes_that_were_over_long_ago_are_forgotten(calm: Database) ->
 
     async def keep() -> int:
         async with calm.transaction() as tx:
-            return await keep_house(tx, dead_letter_seconds=1e6, idempotency_hours=1000, history_days=1000)
+            return await keep_house(tx, Keeping(dead_letter_seconds=1e6, idempotency_hours=1000, history_days=1000))
 
     assert await keep() == 0
     async with calm.transaction() as tx:

@@ -94,16 +94,18 @@ async def test_garbage_among_the_dead_letters_is_parked_and_harms_nobody(
             await until(lambda: are(database, [expired], "failed"))
             await until(lambda: parked(database, len(garbage)))
             await until(lambda: is_empty(channel))
+            await until(lambda: nothing_waits(database))
 
     reasons = Counter(unreadable=len(unreadable(bystander))) + Counter({"unknown type": len(UNKNOWN)})
     async with database.reading() as tx:
         found = await tx.fetch("SELECT reason, outcome FROM dead_letter")
-        assert await tx.fetch_value("SELECT count(*) FROM outbox WHERE topic = 'dead'") == 0
     assert Counter(row["reason"] for row in found if row["outcome"] is None) == reasons
-    assert [row["reason"] for row in found if row["outcome"] is not None] == ["expired"]
+    # On a slow machine the dispatch of the bystander may die, too, before it is sent; it is then sent anew.
+    assert {row["reason"] for row in found if row["outcome"] is not None} == {"expired"}
+    assert [row["outcome"] for row in found].count("failed_execution") == 1
     events = Counter(each["event"] for each in told)
     assert (events["message.unreadable"], events["message.parked"]) == tuple(reasons.values())
-    assert await statuses(database, [bystander]) == ["scheduled"]
+    assert await statuses(database, [bystander]) in (["scheduled"], ["scheduling"])
     await nothing_is_broken(database)
 
 
@@ -114,6 +116,11 @@ async def are(database: Database, ids: list[int], status: str) -> bool:
 async def parked(database: Database, expected: int) -> bool:
     async with database.reading() as tx:
         return bool(await tx.fetch_value("SELECT count(*) = $1 FROM dead_letter WHERE outcome IS NULL", expected))
+
+
+async def nothing_waits(database: Database) -> bool:
+    async with database.reading() as tx:
+        return not await tx.fetch_value("SELECT count(*) FROM outbox WHERE topic = 'dead'")
 
 
 async def is_empty(channel: AbstractChannel) -> bool:

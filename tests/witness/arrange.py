@@ -14,6 +14,7 @@ from attune.operations.place_requested import place_requested
 from attune.operations.prepare_executions import Request, prepare_executions
 from attune.operations.request_executions import request_executions
 from attune.operations.start_executions import Claimant, Started, start_executions
+from attune.runtime.vault import WITHOUT_KEY, Vault
 from attune.storage import actions
 from attune.storage.database import Database
 from attune.storage.tx import Tx
@@ -96,12 +97,13 @@ async def request(
     worker_id: int | None = None,
     priority: int = 0,
     grace_seconds: float = GRACE_SECONDS,
+    vault: Vault = WITHOUT_KEY,
 ) -> list[int]:
     """Accepted executions; returns their ids in order."""
     wanted = Request(action_ref=ref, parameters=parameters or {}, worker_id=worker_id, priority=priority)
     requests = [wanted] * count
     async with database.transaction() as tx:
-        prepared = await prepare_executions(tx, requests, identity=None, requested_by="test")
+        prepared = await prepare_executions(tx, requests, identity=None, requested_by="test", vault=vault)
         (answer,) = await request_executions(
             tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH, no_worker_grace_seconds=grace_seconds
         )

@@ -13,6 +13,7 @@ import pytest
 from attune.domain.definitions import Isolation
 from attune.runtime.metrics import build_metrics
 from attune.runtime.supervise import Tasks
+from attune.runtime.vault import WITHOUT_KEY, Vault
 from attune.storage.database import Database
 from attune.transport.postgres import PostgresTransport
 from attune.worker.isolation import Confinement
@@ -105,13 +106,13 @@ def make_plan(tmp_path: Path, packs: Path, /, **changes: object) -> WorkerPlan:
 
 
 @asynccontextmanager
-async def _running(database: Database, plan: WorkerPlan) -> AsyncIterator[Worker]:
+async def _running(database: Database, plan: WorkerPlan, vault: Vault) -> AsyncIterator[Worker]:
     transport = PostgresTransport(database)
     database.after_commit = transport.after_commit
     async with Tasks() as tasks:
         tasks.start("transport", transport.run)
         metrics = build_metrics(version="test", service="worker")
-        parts = WorkerParts(plan=plan, database=database, transport=transport, metrics=metrics)
+        parts = WorkerParts(plan=plan, database=database, transport=transport, metrics=metrics, vault=vault)
         worker = await start_worker(parts, tasks)
         try:
             yield worker
@@ -124,8 +125,8 @@ async def start_worker_here(database: Database, tmp_path: Path, packs: Path) -> 
     """Starts workers in this process; at the end they are gone, with everything they ran."""
     async with AsyncExitStack() as stack:
 
-        async def begin(**changes: object) -> Worker:
-            return await stack.enter_async_context(_running(database, make_plan(tmp_path, packs, **changes)))
+        async def begin(vault: Vault = WITHOUT_KEY, **changes: object) -> Worker:
+            return await stack.enter_async_context(_running(database, make_plan(tmp_path, packs, **changes), vault))
 
         yield begin
     await asyncio.sleep(0)

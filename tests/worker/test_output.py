@@ -10,7 +10,7 @@ import pytest
 from attune.domain.definitions import Runner
 from attune.storage.assignments import Held
 from attune.storage.database import Database
-from attune.storage.execution_logs import Chunk, list_after
+from attune.storage.output.execution_logs import Chunk, list_after
 from attune.worker.output import CHUNK_CHARACTERS_MAX, LINE_CHARACTERS_MAX, STREAM_BYTES_MAX, AttemptOutput
 from attune.worker.runners.protocol import Stream
 from tests.witness.arrange import make_action, place, request, statuses

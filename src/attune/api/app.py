@@ -3,12 +3,13 @@
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from litestar import Litestar, Request, Response
 from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
+from litestar.response import Stream
 from litestar.routes import HTTPRoute
 
 from attune.api.bodies import NoBody, check_media_type, decode_body, read_body
@@ -19,16 +20,19 @@ from attune.api.parts import ApiParts
 from attune.api.routes import (
     access,
     alerts,
+    artifacts,
     dead_letters,
     definitions,
     endings,
     executions,
     lines,
+    logs,
     platform,
     why,
     workers,
 )
 from attune.api.services import Services
+from attune.api.sight import refuse_out_of_sight
 from attune.domain.errors import FieldError
 from attune.domain.json_values import find_unstorable
 from attune.domain.permission import Caller, Permission
@@ -57,6 +61,8 @@ def all_endpoints(*, version: str) -> tuple[AnyEndpoint, ...]:
 
     endpoints: tuple[AnyEndpoint, ...] = (
         *executions.ENDPOINTS,
+        *logs.ENDPOINTS,
+        *artifacts.ENDPOINTS,
         *endings.ENDPOINTS,
         *why.ENDPOINTS,
         *lines.ENDPOINTS,
@@ -89,7 +95,7 @@ def create_app(parts: ApiParts) -> Litestar:
         openapi_config=None,
         logging_config=None,
         request_max_body_size=None,
-        state=State({STOPPING_KEY: services.completions.close}),
+        state=State({STOPPING_KEY: services.send_home}),
     )
     refuse_undeclared(app)
     return app
@@ -126,8 +132,15 @@ def refuse_undeclared(app: Litestar) -> None:
 
 
 def _route_handler(endpoint: AnyEndpoint, services: Services) -> HTTPRouteHandler:
-    async def handle(request: Request[None, None, State]) -> Response[bytes]:
+    async def handle(request: Request[None, None, State]) -> Response[Any]:
         reply = await _respond(endpoint, services, request)
+        if reply.stream is not None:
+            return Stream(
+                reply.stream,
+                status_code=reply.status or endpoint.status,
+                media_type=reply.media_type,
+                headers={**standard_headers(request), **reply.headers},
+            )
         content = reply.content if reply.content is not None else msgspec.json.encode(reply.value)
         return Response(
             content=content,
@@ -138,7 +151,7 @@ def _route_handler(endpoint: AnyEndpoint, services: Services) -> HTTPRouteHandle
 
     # Every path parameter is taken as text; what it must be is checked where it is used.
     path = re.sub(r"\{(\w+)\}", r"{\1:str}", endpoint.path)
-    decorate: Callable[[Callable[..., Awaitable[Response[bytes]]]], HTTPRouteHandler] = HTTPRouteHandler(
+    decorate: Callable[[Callable[..., Awaitable[Response[Any]]]], HTTPRouteHandler] = HTTPRouteHandler(
         path, http_method=endpoint.method.value, name=endpoint.name, status_code=200, opt={ENDPOINT_KEY: endpoint}
     )
     return decorate(handle)
@@ -162,6 +175,7 @@ async def _admit(endpoint: AnyEndpoint, services: Services, request: AnyRequest)
         return None
     caller = await services.authenticator.identify(request)
     caller.must_have(endpoint.permission)
+    await refuse_out_of_sight(services.parts.database, caller, request, for_attempts=endpoint.for_attempts)
     return caller
 
 

@@ -1,6 +1,6 @@
 """One route as data: who may use it, what it takes, what it answers, and the function that does it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any, Final, Generic, TypeVar
@@ -51,6 +51,8 @@ class Reply:
     value: object = None
     status: int | None = None
     content: bytes | None = None
+    # Instead of a value: pieces that are sent as they come.
+    stream: AsyncIterator[bytes] | None = None
     media_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -76,7 +78,7 @@ class Call(Generic[Q, B]):
     @property
     def actor(self) -> Actor:
         """Who asks, as the audit log knows them."""
-        return Actor(name=self.caller.login, identity=self.caller.identity, request_id=self.request_id)
+        return Actor(name=self.caller.login, identity=self.caller.identity or None, request_id=self.request_id)
 
     @property
     def request_id(self) -> str:
@@ -113,6 +115,8 @@ class Endpoint(Generic[Q, B]):
     body: type[B] = NoBody  # type: ignore[assignment]  # as above
     status: int = 200
     media_type: str = "application/json"
+    # Whether the token of an attempt opens it, for what that attempt sees.
+    for_attempts: bool = False
     # Statuses beside the usual ones that the description should name.
     also: tuple[int, ...] = ()
 

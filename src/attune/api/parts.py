@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attune.runtime.metrics import Metrics
+from attune.runtime.vault import WITHOUT_KEY, Vault
 from attune.storage.database import Database
 
 
@@ -50,3 +51,4 @@ class ApiParts:
     pack_store: Path
     limits: ApiLimits = field(default_factory=ApiLimits)
     checks: Mapping[str, Check] = field(default_factory=dict)
+    vault: Vault = WITHOUT_KEY

@@ -8,6 +8,7 @@ from typing import Self
 
 from attune.api.acceptance import Door, Pressure
 from attune.api.auth import Authenticator, LoginThrottle
+from attune.api.following import Following
 from attune.api.parts import ApiParts
 from attune.api.readiness import Readiness
 from attune.api.scrape import Scrape
@@ -28,6 +29,7 @@ class Services:
     door: Door
     pressure: Pressure
     completions: Completions
+    following: Following
     readiness: Readiness
     scrape: Scrape
 
@@ -42,19 +44,27 @@ class Services:
             door=Door(parts.database, parts.limits),
             pressure=Pressure(parts.database, parts.limits),
             completions=Completions(parts.database),
+            following=Following(parts.database),
             readiness=Readiness(parts.checks),
             scrape=Scrape(parts.database, parts.metrics, lines=parts.limits.line_metrics),
         )
+
+    def send_home(self) -> None:
+        """Keep nobody waiting: the service is about to stop."""
+        self.completions.close()
+        self.following.close()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run what goes on between requests, and end it in good order."""
         async with Tasks() as tasks:
             tasks.start("completions", self.completions.watch, restart=Restart())
+            tasks.start("following", self.following.watch, restart=Restart())
+            tasks.start("calls", self.following.listen, restart=Restart())
             tasks.start("pressure", self.pressure.watch, restart=Restart())
             try:
                 yield
             finally:
-                self.completions.close()
+                self.send_home()
                 await asyncio.shield(self.door.close())
                 self.passwords.close()

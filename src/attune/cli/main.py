@@ -19,6 +19,7 @@ from attune.cli.session import CONFIG_VARIABLE
 COMMANDS = {
     "action": "attune.cli.commands.action:action",
     "alert": "attune.cli.commands.alert:alert",
+    "artifact": "attune.cli.commands.artifact:artifact",
     "bench": "attune.cli.bench.command:bench",
     "check": "attune.cli.check:check",
     "completion": "attune.cli.commands.completion:completion",

@@ -10,6 +10,7 @@ from attune.client.models import (
     Action,
     Admission,
     Alert,
+    Artifact,
     Cleared,
     DeadLetter,
     DeadLetterStats,
@@ -89,6 +90,29 @@ def get_execution(execution_id: int) -> Call[Execution]:
 def get_logs(execution_id: int, **query: Query | None) -> Call[Page[LogLine]]:
     path = f"/api/v1/executions/{execution_id}/logs"
     return Call(method="GET", path=path, answer=Page[LogLine], query=_given(query))
+
+
+def follow_logs(execution_id: int, *, stream: str | None = None, after: str | None = None) -> Call[bytes]:
+    """What an execution writes, as it comes; `after` is the id of the last event that was seen."""
+    return Call(
+        method="GET",
+        path=f"/api/v1/executions/{execution_id}/logs/stream",
+        answer=bytes,
+        query=_given({"stream": stream}),
+        headers={"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})},
+    )
+
+
+def list_artifacts(**query: Query | None) -> Call[Page[Artifact]]:
+    return Call(method="GET", path="/api/v1/artifacts", answer=Page[Artifact], query=_given(query))
+
+
+def get_artifact(artifact_id: int) -> Call[Artifact]:
+    return Call(method="GET", path=f"/api/v1/artifacts/{artifact_id}", answer=Artifact)
+
+
+def get_artifact_content(artifact_id: int) -> Call[bytes]:
+    return Call(method="GET", path=f"/api/v1/artifacts/{artifact_id}/content", answer=bytes)
 
 
 def get_history(execution_id: int) -> Call[object]:

@@ -1,7 +1,7 @@
 """Sends calls over HTTP, for synchronous and for asynchronous programs; everything else is shared."""
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Final, Self, TypedDict, TypeVar
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ import msgspec
 from attune.client.answers import Answer, read_answer
 from attune.client.calls import Call
 from attune.client.errors import ClientError, TimedOut, Unreachable
+from attune.client.events import Event, read_events
 
 T = TypeVar("T")
 
@@ -67,6 +68,22 @@ class AttuneClient:
         except httpx2.HTTPError as error:
             raise _failure(self.url, call, error) from error
         return read_answer(call, url=self.url, status=response.status_code, body=response.content)
+
+    def read(self, call: Call[bytes], *, silence_seconds: float = ANSWER_SECONDS_MAX) -> Iterator[bytes]:
+        """The answer's content as it comes, in pieces of any size."""
+        wanted = _request(call)
+        wanted["timeout"] = httpx2.Timeout(silence_seconds, connect=CONNECT_SECONDS_MAX)
+        try:
+            with self._http.stream(**wanted) as response:
+                if response.is_error:
+                    read_answer(call, url=self.url, status=response.status_code, body=response.read())
+                yield from response.iter_bytes()
+        except httpx2.HTTPError as error:
+            raise _failure(self.url, call, error) from error
+
+    def follow(self, call: Call[bytes], *, silence_seconds: float) -> Iterator[Event]:
+        """Events as they come, until the server ends them."""
+        return read_events(self.read(call, silence_seconds=silence_seconds))
 
 
 class AsyncAttuneClient:

@@ -87,6 +87,18 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
 
 
+class Artifact(msgspec.Struct, frozen=True, kw_only=True):
+    """A result that is too large for its execution."""
+
+    id: int
+    execution_id: int
+    attempt: int
+    name: str
+    media_type: str
+    bytes: int
+    sha256: str
+
+
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """Executions that wait for the same slots."""
 

@@ -12,6 +12,7 @@ import msgspec
 from attune.domain.errors import FieldError, Invalid
 from attune.domain.json_schema import find_document_errors, find_schema_errors
 from attune.domain.json_values import DEPTH_MAX, Json, find_unstorable, join_pointer, split_pointer
+from attune.domain.secrecy.schema import find_secrecy_errors
 
 PARAMETERS_BYTES_MAX = 1024 * 1024
 ARGUMENTS_MAX = 1000
@@ -43,7 +44,8 @@ def find_parameter_schema_errors(schema: object) -> list[FieldError]:
         return [FieldError(pointer="", message="must be an object")]
     if schema.get("type", "object") != "object":
         return [FieldError(pointer="/type", message="must be object: parameters are always named")]
-    return _find_bad_defaults(schema)
+    # Secrets first: the message about a bad default must not be about one of them.
+    return find_secrecy_errors(schema) or _find_bad_defaults(schema)
 
 
 def validate_parameters(schema: Mapping[str, Json], parameters: object) -> dict[str, Json]:

@@ -80,6 +80,8 @@ class Caller:
     # Not None: the token carries a permission set, and both must allow.
     narrowed_to: str | None = None
     narrowing: tuple[Grant, ...] = ()
+    # An attempt asks with its own token: this is its execution, and all it sees.
+    execution: int | None = None
 
     def may(self, permission: Permission) -> bool:
         """Whether the identity has the right and the token lets it be used."""

@@ -4,7 +4,7 @@ A terminal state is never left, so this is decided before one is written.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from attune.domain.definitions import Backoff, OnWorkerLost, RetryPolicy, RetryReason
@@ -29,6 +29,15 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Large:
+    """A result that is too large for a row: it becomes an artifact, and the row says which."""
+
+    name: str
+    media_type: str
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """What is known about the end of one attempt."""
 
@@ -36,6 +45,8 @@ class Ending:
     result: Json = None
     failure: Failure | None = None
     exit_code: int | None = None
+    # Stored before the ending is reported; the report knows it by the result.
+    large: Large | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from attune.operations.lines.expire_waiting import expire_waiting
 from attune.operations.lines.remove_idle_lines import remove_idle_lines
 from attune.operations.rescue_lost import rescue_lost
 from attune.operations.upkeep.heal_states import heal_states
-from attune.operations.upkeep.keep_house import keep_house
+from attune.operations.upkeep.keep_house import Keeping, keep_house
 from attune.operations.upkeep.record_lines import record_lines
 from attune.operations.workers.expire_unserved import expire_unserved
 from attune.operations.workers.probe_workers import LOOK_SHARE, probe_workers
@@ -54,6 +54,21 @@ class SweepSettings:
     health_check_interval: float
     # None: no history of lines is kept.
     line_history_days: int | None = None
+    logs_days: int = 30
+    artifacts_days: int = 30
+    executions_days: int = 30
+
+    @property
+    def keeping(self) -> Keeping:
+        """How long things are kept."""
+        return Keeping(
+            dead_letter_seconds=self.dead_letter_seconds,
+            idempotency_hours=self.idempotency_hours,
+            history_days=self.history_days,
+            logs_days=self.logs_days,
+            artifacts_days=self.artifacts_days,
+            executions_days=self.executions_days,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +115,7 @@ def sweeps(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
         Sweep(
             name="housekeeping",
             interval_seconds=HOUSEKEEPING_SECONDS,
-            operation=lambda tx: keep_house(
-                tx,
-                dead_letter_seconds=settings.dead_letter_seconds,
-                idempotency_hours=settings.idempotency_hours,
-                history_days=settings.history_days,
-            ),
+            operation=lambda tx: keep_house(tx, settings.keeping),
         ),
     )
 

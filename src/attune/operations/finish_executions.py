@@ -9,9 +9,10 @@ from attune.domain.retry import Ending, decide_ending
 from attune.operations.change_executions import change_executions
 from attune.operations.keep_unplaced import keep_unplaced
 from attune.operations.workers.quarantine_actions import clear_suspects
-from attune.storage import assignments, executions, late_results, lines
+from attune.storage import assignments, executions, lines
 from attune.storage.assignments import Held
 from attune.storage.executions import Locked
+from attune.storage.output import late_results
 from attune.storage.tx import Tx
 from attune.storage.unplaced import NewUnplaced
 

@@ -8,6 +8,7 @@ from attune.domain.errors import FieldError, Invalid
 from attune.domain.json_values import Json
 from attune.domain.messages import MessageType
 from attune.operations.access.write_audit import Actor, Deed, write_audit
+from attune.operations.definitions.refuse_secret_groups import refuse_secret_groups
 from attune.storage import actions, lines
 from attune.storage.definitions import packs, policies
 from attune.storage.tx import Tx
@@ -53,6 +54,7 @@ async def save_policies(tx: Tx, pack_id: int, declared: Sequence[PolicyDefinitio
             message = f"policy {policy.ref} is about {policy.scope.kind} {policy.scope.ref!r}, which does not exist"
             field = FieldError(pointer=f"/scope/{policy.scope.kind}", message=message)
             raise Invalid(message, code="unknown_scope", fields=[field])
+    await refuse_secret_groups(tx, declared)
     await policies.save_many(tx, pack_id, [(policy, scopes[policy.scope]) for policy in declared], adhoc=adhoc)
     # A limit that was raised admits at once.
     if touched := await lines.list_in_scopes(tx, sorted(scopes.values())):

@@ -8,8 +8,9 @@ from attune.domain.errors import AttuneError, FieldError, Invalid, NotFound
 from attune.domain.json_values import Json
 from attune.domain.parameters import validate_parameters
 from attune.domain.refs import did_you_mean
+from attune.operations.access.set_secrets_aside import set_secrets_aside
+from attune.runtime.vault import WITHOUT_KEY, Vault
 from attune.storage import actions
-from attune.storage.actions import Runnable
 from attune.storage.births import NewExecution
 from attune.storage.tx import Tx
 
@@ -31,7 +32,7 @@ class Request:
 
 
 async def prepare_executions(
-    tx: Tx, requests: Sequence[Request], *, identity: int | None, requested_by: str
+    tx: Tx, requests: Sequence[Request], *, identity: int | None, requested_by: str, vault: Vault = WITHOUT_KEY
 ) -> list[NewExecution]:
     """Refuse whatever can be refused before anything is written; pointers name the request in its list."""
     known = await actions.find_runnable(tx, sorted({request.action_ref for request in requests}))
@@ -42,21 +43,22 @@ async def prepare_executions(
             suggestion = did_you_mean(request.action_ref, await actions.list_refs(tx))
             msg = f"action {request.action_ref!r} does not exist{suggestion}"
             raise NotFound(msg, code="unknown_action", fields=[FieldError(pointer=f"{prefix}/action_ref", message=msg)])
-        prepared.append(_prepare(request, action, prefix=prefix, identity=identity, requested_by=requested_by))
+        prepared.append(_prepare(request, action, prefix=prefix, vault=vault, identity=identity, by=requested_by))
     return prepared
 
 
 def _prepare(
-    request: Request, action: Runnable, *, prefix: str, identity: int | None, requested_by: str
+    request: Request, action: actions.Runnable, *, prefix: str, vault: Vault, identity: int | None, by: str
 ) -> NewExecution:
     if not action.enabled:
         msg = f"action {action.ref} is disabled"
         raise Invalid(msg, code="action_disabled", fields=[FieldError(pointer=f"{prefix}/action_ref", message=msg)])
     try:
-        parameters = validate_parameters(action.parameters, dict(request.parameters))
+        complete = validate_parameters(action.parameters, dict(request.parameters))
+        parameters, seal = set_secrets_aside(vault, action.parameters, complete)
     except AttuneError as error:
         fields = [replace(field, pointer=f"{prefix}/parameters{field.pointer}") for field in error.fields]
-        raise Invalid(error.message, code=error.code, fields=fields) from error
+        raise type(error)(error.message, code=error.code, fields=fields) from None  # The cause knows the parameters.
     return NewExecution(
         action_id=action.action_id,
         action_ref=action.ref,
@@ -73,5 +75,6 @@ def _prepare(
         parent=request.parent,
         trace_tag=request.trace_tag,
         traceparent=request.traceparent,
-        changed_by=requested_by,
+        changed_by=by,
+        seal=seal,
     )

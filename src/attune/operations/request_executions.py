@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from attune.domain.execution import Status
 from attune.domain.messages import MessageType
+from attune.operations.access.seal_parameters import seal_parameters
 from attune.operations.lines.find_lines import Belonging, find_lines
 from attune.operations.lines.join_lines import LockedLines, QueueFull, lock_lines
 from attune.operations.lines.plan_births import plan_births
@@ -33,9 +34,10 @@ async def request_executions(
     plans = [plan_births(locked, [next(rest) for _ in submission], submission) for submission in submissions]
     accepted = [plan for plan in plans if not isinstance(plan, QueueFull)]
     births = [unserved.judge(birth) for plan in accepted for birth in plan]
-    inserted = iter(await insert_many(tx, births) if births else [])
+    rows = await insert_many(tx, births) if births else []
+    inserted = iter(rows)
     answers = [plan if isinstance(plan, QueueFull) else [next(inserted) for _ in plan] for plan in plans]
-    rows = [row for answer in answers if not isinstance(answer, QueueFull) for row in answer]
+    await seal_parameters(tx, births, rows)
     if locked.counts:
         await _join(tx, locked, births, rows)
     _announce(tx, births, rows)

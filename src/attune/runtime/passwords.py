@@ -2,11 +2,15 @@
 
 import asyncio
 import hashlib
+import hmac
+import re
 import string
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final, TypeVar
+from uuid import UUID
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
@@ -24,6 +28,8 @@ TOKEN_PREFIX: Final = "att_"  # noqa: S105  the public part
 _TOKEN_BYTES: Final = 32
 _BODY_LENGTH: Final = 43  # 62**43 > 256**32
 _CHECK_LENGTH: Final = 6  # 62**6 > 2**32
+_ATTEMPT_TOKEN: Final = re.compile(rf"{TOKEN_PREFIX}x([0-9]{{1,18}})x([0-9]{{1,9}})x([0-9a-f]{{64}})")
+_ATTEMPT_PURPOSE: Final = b"attune attempt token"
 _ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
@@ -114,6 +120,35 @@ def is_token(text: str) -> bool:
 def hash_token(token: str) -> bytes:
     """What is stored of a token. Unsalted and quick: 256 random bits cannot be guessed."""
     return hashlib.sha256(token.encode()).digest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptToken:
+    """A token that says which attempt it is of; nothing is stored of it."""
+
+    execution_id: int
+    attempt: int
+    proof: str
+
+    def is_proven_by(self, lease: UUID) -> bool:
+        """Whether it was minted by the holder of this lease."""
+        return hmac.compare_digest(self.proof.encode(), _prove(self.execution_id, self.attempt, lease).encode())
+
+
+def mint_attempt_token(execution_id: int, attempt: int, lease: UUID) -> str:
+    """The token of one attempt. Its lease is known to the database and to the worker alone, and ends with it."""
+    return f"{TOKEN_PREFIX}x{execution_id}x{attempt}x{_prove(execution_id, attempt, lease)}"
+
+
+def read_attempt_token(text: str) -> AttemptToken | None:
+    """What a token claims to be of; None if it is not an attempt's."""
+    match = _ATTEMPT_TOKEN.fullmatch(text)
+    return match and AttemptToken(execution_id=int(match[1]), attempt=int(match[2]), proof=match[3])
+
+
+def _prove(execution_id: int, attempt: int, lease: UUID) -> str:
+    told = b"%s %d %d" % (_ATTEMPT_PURPOSE, execution_id, attempt)
+    return hmac.digest(lease.bytes, told, hashlib.sha256).hex()
 
 
 def _checksum(body: str) -> str:

@@ -1,7 +1,7 @@
 """How rows of `execution` are born."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from attune.domain.execution import Failure, Status
@@ -29,6 +29,8 @@ class NewExecution:
     changed_by: str
     worker_queue_ttl_seconds: float | None = None
     parent: int | None = None
+    # Of its secret parameters, which are not among the others: seals them once the id is known.
+    seal: Callable[[int], bytes] | None = field(default=None, repr=False)
 
     @property
     def waits_outside(self) -> bool:

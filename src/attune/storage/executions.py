@@ -195,6 +195,8 @@ class Startable:
     traceparent: str | None
     # Since it was accepted, or due.
     waited_seconds: float
+    # The secrets among its parameters, which hold a marker in their place.
+    sealed: bytes | None = None
 
 
 async def list_startable(tx: Tx, ids: Sequence[int]) -> list[Startable]:
@@ -204,8 +206,10 @@ async def list_startable(tx: Tx, ids: Sequence[int]) -> list[Startable]:
         SELECT e.id AS execution_id, e.attempt, e.tries, e.action_ref, p.ref AS pack_ref, p.digest AS pack_digest,
                e.runner, a.entry_point, a.command, a.command_from, e.parameters, a.parameter_delivery,
                a.parameter_format, a.output_format, a.output AS output_schema, a.isolation, e.timeout_seconds,
-               e.traceparent, extract(epoch FROM now() - GREATEST(e.created, e.not_before))::float8 AS waited_seconds
+               e.traceparent, extract(epoch FROM now() - GREATEST(e.created, e.not_before))::float8 AS waited_seconds,
+               s.sealed
           FROM execution e JOIN action a ON a.id = e.action JOIN pack p ON p.id = a.pack
+          LEFT JOIN sealed_parameters s ON s.execution_id = e.id
          WHERE e.id = ANY($1)
         """,
         ids,

@@ -8,8 +8,9 @@ import codecs
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from attune.domain.secrecy.masking import Masker, MaskStream
 from attune.storage.assignments import Held
-from attune.storage.execution_logs import Chunk
+from attune.storage.output.execution_logs import Chunk
 from attune.worker.results import storable_text
 from attune.worker.runners.protocol import Stream
 
@@ -27,23 +28,31 @@ WriteChunks = Callable[[Sequence[Chunk]], Awaitable[None]]
 
 
 class _Text:
-    """One stream as storable text."""
+    """One stream as storable text; masked before anything is cut, or the rest of a secret could stay."""
 
-    def __init__(self) -> None:
+    def __init__(self, mask: MaskStream) -> None:
+        self._mask = mask
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._kept = 0
         self._dropped = 0
         self._line = 0
 
     def add(self, content: bytes) -> str:
+        if self._kept >= STREAM_BYTES_MAX:
+            self._dropped += len(content)
+            return ""
+        return self._keep(self._mask.add(content))
+
+    def end(self) -> str:
+        rest = self._keep(self._mask.end()) if self._kept < STREAM_BYTES_MAX else ""
+        rest += self._cut(storable_text(self._decoder.decode(b"", final=True)))
+        return f"{rest}\n[truncated: {self._dropped} more bytes]\n" if self._dropped else rest
+
+    def _keep(self, content: bytes) -> str:
         kept = content[: max(0, STREAM_BYTES_MAX - self._kept)]
         self._kept += len(kept)
         self._dropped += len(content) - len(kept)
         return self._cut(storable_text(self._decoder.decode(kept))) if kept else ""
-
-    def end(self) -> str:
-        rest = self._cut(storable_text(self._decoder.decode(b"", final=True)))
-        return f"{rest}\n[truncated: {self._dropped} more bytes]\n" if self._dropped else rest
 
     def _cut(self, text: str) -> str:
         if self._line + len(text) <= LINE_CHARACTERS_MAX:
@@ -72,6 +81,8 @@ class AttemptOutput:
     def __init__(self, held: Held, write_chunks: WriteChunks) -> None:
         self._held = held
         self._write_chunks = write_chunks
+        # Set before anything is written, as soon as it is known what must not be seen.
+        self.masker = Masker()
         self._texts: dict[Stream, _Text] = {}
         self._pending: list[tuple[Stream, str]] = []
         self._pending_characters = 0
@@ -80,7 +91,7 @@ class AttemptOutput:
         self._timer: asyncio.TimerHandle | None = None
 
     async def write(self, stream: Stream, content: bytes) -> None:
-        text = self._texts.setdefault(stream, _Text()).add(content)
+        text = self._text(stream).add(content)
         self._append(stream, text)
         if self._pending_characters >= CHUNK_CHARACTERS_MAX:
             self._flush()
@@ -104,6 +115,11 @@ class AttemptOutput:
         self._pending.clear()
         if self._flushing is not None:
             self._flushing.cancel()
+
+    def _text(self, stream: Stream) -> _Text:
+        if stream not in self._texts:
+            self._texts[stream] = _Text(self.masker.begin_stream())
+        return self._texts[stream]
 
     def _append(self, stream: Stream, text: str) -> None:
         if text:

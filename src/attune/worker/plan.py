@@ -9,9 +9,11 @@ from attune.domain.definitions import Isolation
 from attune.runtime.home import Home
 from attune.runtime.metrics import Metrics
 from attune.runtime.settings import Settings
+from attune.runtime.vault import WITHOUT_KEY, Vault
 from attune.storage.database import Database
 from attune.transport.limits import Limits
 from attune.transport.protocol import Transport
+from attune.worker.runners.protocol import ARTIFACT_BYTES_MAX
 
 # Between TERM and KILL.
 GRACE_SECONDS: Final = 5.0
@@ -57,6 +59,7 @@ class WorkerPlan:
     grace_seconds: float = GRACE_SECONDS
     limits: Limits = field(default_factory=Limits)
     report_batch_max: int = REPORTED_MAX
+    artifact_bytes_max: int = ARTIFACT_BYTES_MAX
     # None is the strongest level that needs no asking.
     isolation: Isolation | None = None
     run_as: str | None = None
@@ -86,6 +89,7 @@ def plan_worker(settings: Settings, home: Home, *, name: str, version: str, limi
         api_url=f"http://{settings.api.host}:{settings.api.port}",
         limits=limits,
         report_batch_max=settings.executor.batch_max,
+        artifact_bytes_max=wanted.artifact_bytes_max,
         isolation=None if wanted.isolation == "auto" else Isolation(wanted.isolation),
         run_as=wanted.run_as,
         bounds=Bounds(**asdict(wanted.limits)),
@@ -104,3 +108,5 @@ class WorkerParts:
     database: Database
     transport: Transport
     metrics: Metrics
+    # Opens secret parameters.
+    vault: Vault = WITHOUT_KEY

@@ -5,23 +5,28 @@ whether it had arrived after all.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
 
 from attune.domain.execution import Failure
-from attune.domain.retry import Ending, Outcome
+from attune.domain.json_values import Json
+from attune.domain.retry import Ending, Large, Outcome
 from attune.operations.finish_executions import Report, finish_executions
+from attune.operations.keep_artifact import keep_artifact
 from attune.operations.start_executions import Claimant
 from attune.runtime.batching import Batcher, Overloaded
 from attune.runtime.clock import draw, jittered_backoff, monotonic
 from attune.runtime.failpoints import afailpoint
-from attune.storage import execution_logs, executions
+from attune.storage import executions
 from attune.storage.assignments import Held
 from attune.storage.database import RETRYABLE, Database, may_work_later
-from attune.storage.execution_logs import Chunk
+from attune.storage.output import execution_logs
+from attune.storage.output.artifacts import NewArtifact
+from attune.storage.output.execution_logs import Chunk
 from attune.storage.tx import Tx
 
 # Long after any lease has run out; by then the database's answer could only be no.
@@ -53,9 +58,18 @@ class _Output:
 class Reports:
     """The way back from a worker to the database."""
 
-    def __init__(self, database: Database, claimant: Claimant, *, batch_max: int, take_next: TakeNext | None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        claimant: Claimant,
+        *,
+        batch_max: int,
+        take_next: TakeNext | None,
+        tell: Callable[[Iterable[int]], None],
+    ) -> None:
         self._database = database
         self._take_next = take_next
+        self._tell = tell
         self._claimant = claimant
         self._actor = claimant.name
         self._log = structlog.get_logger()
@@ -83,6 +97,27 @@ class Reports:
                 return
             failures += 1
             await _pause(failures)
+
+    async def keep_artifact(self, held: Held, large: Large) -> Json:
+        """Store a large result in a transaction of its own; what stands in its place in the row, or None."""
+        sha256 = await asyncio.to_thread(lambda: hashlib.sha256(large.content).hexdigest())
+        size = len(large.content)
+        new = NewArtifact(held=held, name=large.name, media_type=large.media_type, bytes=size, sha256=sha256)
+        deadline = monotonic() + REPORT_SECONDS_MAX
+        failures = 0
+        while monotonic() < deadline:
+            try:
+                async with self._database.transaction() as tx:
+                    artifact_id = await keep_artifact(tx, new, large.content)
+            except RETRYABLE:
+                failures += 1
+                await _pause(failures)
+            except Exception:  # noqa: BLE001  what cannot be stored must still end
+                self._log.exception("artifact.unstorable", execution_id=held.execution_id)
+                return None
+            else:
+                return {"artifact": {"id": artifact_id, "name": large.name, "bytes": size, "sha256": sha256}}
+        return None
 
     async def finish(self, held: Held, ending: Ending, chunks: Sequence[Chunk]) -> bool:
         """Report an ending with the last of its output; False if the attempt was no longer this worker's."""
@@ -126,6 +161,7 @@ class Reports:
             if take_next is not None:
                 await take_next(tx, ids)
         await afailpoint("worker.finish.after_commit")
+        self._tell(item.report.held.execution_id for item in items)
         told = {_key(item): answer for item, answer in zip(new, answers, strict=True)}
         return [told.get(_key(item), True) for item in items]
 
@@ -136,6 +172,7 @@ class Reports:
     async def _write_outputs(self, items: Sequence[_Output]) -> list[bool]:
         async with self._database.transaction() as tx:
             await _store(tx, [chunk for item in items for chunk in item.chunks], again=any(i.again for i in items))
+        self._tell(chunk.held.execution_id for item in items for chunk in item.chunks)
         return [True] * len(items)
 
 

@@ -24,6 +24,7 @@ from attune.storage.workers import Registration
 from attune.transport.consume import Handler, Tally, consume
 from attune.transport.topology import Queue, worker_queues
 from attune.worker.attempts import Attempts
+from attune.worker.calls import Calls
 from attune.worker.claims import Claims
 from attune.worker.disk import Disk
 from attune.worker.guardian import Guardian
@@ -143,13 +144,13 @@ class Worker:
         self._connection = OwnConnection(parts.database, application=f"attune-worker-{plan.name}-heartbeat"[:63])
         self._log = structlog.get_logger().bind(worker=plan.name, worker_id=claimant.worker_id)
         self.attempts = Attempts(capacity=plan.capacity, buffer=int(plan.capacity * NATIVE_BUFFER))
+        self._calls = Calls(parts.database)
         slot_freed = asyncio.Event()
         self.performer = Performer(
-            worker=plan.name,
+            parts=parts,
             attempts=self.attempts,
             runners=equipment.offer.runners,
             reports=self._reports(claimant),
-            metrics=parts.metrics,
             slot_freed=slot_freed.set,
         )
         self.claims = Claims(
@@ -176,7 +177,11 @@ class Worker:
         batch_max = self._parts.plan.report_batch_max
         # One by one means one transaction for each move, for comparison.
         return Reports(
-            self._parts.database, claimant, batch_max=batch_max, take_next=take_next if batch_max > 1 else None
+            self._parts.database,
+            claimant,
+            batch_max=batch_max,
+            take_next=take_next if batch_max > 1 else None,
+            tell=self._calls.tell,
         )
 
     async def start(self, tasks: Tasks) -> None:
@@ -188,6 +193,7 @@ class Worker:
         tasks.start("heartbeat", self.heartbeat.beat_for_ever)
         tasks.start("lease clocks", self.heartbeat.watch_clocks)
         tasks.start("claims", self.claims.tend)
+        tasks.start("calls", self._calls.run)
         tasks.start("orphans", self._reap_for_ever)
         tasks.start("environments", self._tidy_for_ever)
         tasks.start("fork servers", self._equipment.fork_servers.tend)

@@ -1,6 +1,5 @@
 """Executions: asking for them, looking at them."""
 
-import hashlib
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -15,8 +14,6 @@ from attune.api.schemas.executions import (
     BatchRequest,
     ExecutionQuery,
     ExecutionRequest,
-    LogLine,
-    LogQuery,
     MoveAnswer,
     WaitQuery,
 )
@@ -28,8 +25,7 @@ from attune.operations.acceptance import Acceptance, Submission, read_acceptance
 from attune.operations.prepare_executions import Request, prepare_executions
 from attune.storage.access import idempotency_keys
 from attune.storage.births import NewExecution
-from attune.storage.views import execution_logs, executions
-from attune.storage.views.execution_logs import LogChunk
+from attune.storage.views import executions
 from attune.storage.views.executions import ExecutionFilter, ExecutionView, LinePlace
 
 READ: Final = parse_permission("executions:read")
@@ -83,7 +79,7 @@ def _accepted_view(accepted: Acceptance, new: NewExecution) -> ExecutionView:
         scheduled_at=None,
         started_at=None,
         ended_at=row.created if row.error else None,
-        parent=None,
+        parent=new.parent,
         enforcement=None,
         inherits_slot_of=None,
     )
@@ -119,8 +115,10 @@ def _read_claim(call: Call[WaitQuery, ExecutionRequest] | Call[NoQuery, BatchReq
         return None
     if not _KEY.fullmatch(key):
         raise BadRequest("an Idempotency-Key is 1 to 200 printable characters without spaces", code="bad_header")
+    if call.caller.execution is not None:
+        route = f"{route} by execution {call.caller.execution}"  # Its keys are not those of whoever asked for it.
     name = KeyName(identity=call.caller.identity, route=route, key=key)
-    return Claim(name=name, body_hash=hashlib.sha256(call.raw_body).digest())
+    return Claim(name=name, body_hash=call.services.parts.vault.digest(call.raw_body))
 
 
 async def _find_repeated(
@@ -138,9 +136,12 @@ async def _find_repeated(
 async def _prepare(
     call: Call[WaitQuery, ExecutionRequest] | Call[NoQuery, BatchRequest], wanted: Sequence[ExecutionRequest]
 ) -> list[NewExecution]:
-    requests = [_request(each) for each in wanted]
-    async with call.services.parts.database.reading() as tx:
-        return await prepare_executions(tx, requests, identity=call.caller.identity, requested_by=call.caller.login)
+    requests = [_request(each, parent=call.caller.execution) for each in wanted]
+    parts, caller = call.services.parts, call.caller
+    async with parts.database.reading() as tx:
+        return await prepare_executions(
+            tx, requests, identity=caller.identity or None, requested_by=caller.login, vault=parts.vault
+        )
 
 
 async def _prepare_batch(call: Call[NoQuery, BatchRequest], wanted: Sequence[ExecutionRequest]) -> list[NewExecution]:
@@ -154,7 +155,7 @@ async def _prepare_batch(call: Call[NoQuery, BatchRequest], wanted: Sequence[Exe
         raise type(error)(error.message, code=error.code, fields=fields) from error
 
 
-def _request(wanted: ExecutionRequest) -> Request:
+def _request(wanted: ExecutionRequest, *, parent: int | None) -> Request:
     return Request(
         action_ref=wanted.action_ref,
         parameters=wanted.parameters,
@@ -163,6 +164,7 @@ def _request(wanted: ExecutionRequest) -> Request:
         not_before=wanted.not_before,
         worker_id=wanted.worker_id,
         worker_queue_ttl_seconds=wanted.worker_queue_ttl_seconds,
+        parent=parent,
     )
 
 
@@ -233,29 +235,8 @@ async def list_execution_children(call: Call[PageQuery, NoBody]) -> Reply:
         return Reply(value=_page(await executions.list_by_id(tx, ids), call.query.limit))
 
 
-async def list_execution_logs(call: Call[LogQuery, NoBody]) -> Reply:
-    query, execution_id = call.query, call.path_id("execution_id")
-    await _get(call, execution_id)
-    attempt, seq = read_cursor(query.cursor, (-1, -1))
-    async with call.services.parts.database.reading() as tx:
-        chunks = await execution_logs.list_chunks(
-            tx,
-            execution_id,
-            attempt=query.attempt,
-            stream=query.stream,
-            after=(attempt, seq),
-            limit=query.limit + 1,
-        )
-    page = make_page(chunks, limit=query.limit, place_of=lambda chunk: [chunk.attempt, chunk.seq])
-    return Reply(value=Page(items=[_log_line(chunk) for chunk in page.items], next_cursor=page.next_cursor))
-
-
-def _log_line(chunk: LogChunk) -> LogLine:
-    return LogLine(id=chunk.seq, attempt=chunk.attempt, stream=chunk.stream, text=chunk.content, at=chunk.at)
-
-
 async def _get(
-    call: Call[NoQuery, NoBody] | Call[PageQuery, NoBody] | Call[LogQuery, NoBody] | Call[WaitQuery, ExecutionRequest],
+    call: Call[NoQuery, NoBody] | Call[PageQuery, NoBody] | Call[WaitQuery, ExecutionRequest],
     execution_id: int,
 ) -> ExecutionView:
     async with call.services.parts.database.reading() as tx:
@@ -278,6 +259,7 @@ ENDPOINTS: Final[tuple[AnyEndpoint, ...]] = (
         answer=ExecutionView,
         status=202,
         also=(200, 404, 409, 422, 503),
+        for_attempts=True,
         respond=create_execution,
     ),
     Endpoint(
@@ -291,6 +273,7 @@ ENDPOINTS: Final[tuple[AnyEndpoint, ...]] = (
         answer=BatchAnswer,
         status=202,
         also=(404, 409, 422, 503),
+        for_attempts=True,
         respond=create_executions,
     ),
     Endpoint(
@@ -313,6 +296,7 @@ ENDPOINTS: Final[tuple[AnyEndpoint, ...]] = (
         scope=Scope.INSTALLATION,
         answer=ExecutionView,
         also=(404,),
+        for_attempts=True,
         respond=get_execution,
     ),
     Endpoint(
@@ -324,6 +308,7 @@ ENDPOINTS: Final[tuple[AnyEndpoint, ...]] = (
         scope=Scope.INSTALLATION,
         answer=list[MoveAnswer],
         also=(404,),
+        for_attempts=True,
         respond=get_execution_history,
     ),
     Endpoint(
@@ -336,19 +321,8 @@ ENDPOINTS: Final[tuple[AnyEndpoint, ...]] = (
         query=PageQuery,
         answer=Page[ExecutionView],
         also=(404,),
+        for_attempts=True,
         respond=list_execution_children,
-    ),
-    Endpoint(
-        method=Method.GET,
-        path="/api/v1/executions/{execution_id}/logs",
-        name="list_execution_logs",
-        summary="What an execution wrote, in the order it was read.",
-        permission=READ,
-        scope=Scope.INSTALLATION,
-        query=LogQuery,
-        answer=Page[LogLine],
-        also=(404,),
-        respond=list_execution_logs,
     ),
 )
 # Rights that a route asks for beyond its own, depending on what is sent.

@@ -31,6 +31,7 @@ ENDPOINTS: Final[tuple[AnyEndpoint, ...]] = (
         scope=Scope.INSTALLATION,
         answer=WhyAnswer,
         also=(404,),
+        for_attempts=True,
         respond=explain_execution,
     ),
 )

@@ -82,6 +82,21 @@ class LogQuery(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     cursor: Cursor | None = None
 
 
+class LogStreamQuery(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Which output to follow."""
+
+    stream: Literal["stdout", "stderr"] | None = None
+
+
+class ArtifactQuery(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Which artifacts, in the order of their ids."""
+
+    execution_id: Annotated[int, msgspec.Meta(ge=1, le=ID_MAX)] | None = None
+    limit: Limit = LIMIT_DEFAULT
+    cursor: Cursor | None = None
+    sort: Literal["id"] = "id"
+
+
 class LogLine(msgspec.Struct, kw_only=True, frozen=True):
     """A piece of what an action wrote; `id` counts within its attempt."""
 

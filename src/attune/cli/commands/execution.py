@@ -112,7 +112,7 @@ def list_late_results(execution_id: int, output: Format) -> None:
 @output_option()
 def show_logs(*, execution_id: int, stream: str | None, follow: bool, output: Format) -> None:
     """Print what an action wrote: its stdout on stdout, its stderr on stderr."""
-    from attune.cli.commands.watch import LogPrinter, watch
+    from attune.cli.commands.watch import LogPrinter
     from attune.cli.session import connect
     from attune.client import calls
 
@@ -121,8 +121,8 @@ def show_logs(*, execution_id: int, stream: str | None, follow: bool, output: Fo
             view = View(columns=[], name="text")
             show(attune.send(calls.get_logs(execution_id, stream=stream)).body, view, output)
         elif follow:
-            printer = LogPrinter(attune, execution_id, stream=stream)
-            watch(attune, attune.send(calls.get_execution(execution_id)), timeout_seconds=inf, printer=printer)
+            attune.send(calls.get_execution(execution_id))  # Says at once if there is none.
+            LogPrinter(attune, execution_id, stream=stream).follow(inf)
         else:
             LogPrinter(attune, execution_id, stream=stream).print_all()
 

@@ -38,6 +38,8 @@ def _describe(part: object, *, required: bool) -> str:
     words = ["|".join(kind) if isinstance(kind, list) else str(kind)]
     if required:
         words.append("required")
+    if part.get("secret") is True:
+        words.append("secret")
     if "default" in part:
         words.append(f"default {plain(msgspec.json.encode(part['default']).decode())}")
     if isinstance(part.get("enum"), list):

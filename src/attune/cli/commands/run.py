@@ -11,6 +11,7 @@ from attune.cli.render import Format, talk
 
 if TYPE_CHECKING:
     from attune.client import Answer, AttuneClient, Execution
+    from attune.domain.json_values import Json
 
 WAIT_SECONDS_DEFAULT: Final = 600.0
 
@@ -24,6 +25,8 @@ class Asked:
     wait: bool
     timeout: float
     trace_tag: str | None
+    parameters_file: str | None
+    no_logs: bool
     wants_help: bool
     output: Format
 
@@ -38,6 +41,12 @@ class Asked:
     default=WAIT_SECONDS_DEFAULT,
     help="Seconds to wait at most.",
     show_default=True,
+)
+@click.option("--no-logs", is_flag=True, help="While waiting, do not print what the action writes.")
+@click.option(
+    "--parameters-file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="Read parameters as JSON from this file, - for standard input; others can read the words of a command.",
 )
 @click.option("--trace-tag", help="A word to find this execution by.")
 @click.option("-h", "--help", "wants_help", is_flag=True, help="Show this, and with REF the action's parameters.")
@@ -74,9 +83,9 @@ def _wait(attune: "AttuneClient", answer: "Answer[Execution]", asked: Asked) -> 
         ended = watch(attune, answer, timeout_seconds=asked.timeout)
         show(ended.body, VIEW, asked.output)
         return ended
-    printer = LogPrinter(attune, answer.value.id)
+    printer = None if asked.no_logs else LogPrinter(attune, answer.value.id)
     ended = watch(attune, answer, timeout_seconds=asked.timeout, printer=printer)
-    describe_end(ended.value, streams_shown=printer.printed)
+    describe_end(ended.value, streams_shown=printer is None or printer.printed)
     return ended
 
 
@@ -97,14 +106,29 @@ def _request(attune: "AttuneClient", ref: str, asked: Asked) -> "Answer[Executio
     from typing import cast
 
     from attune.client import calls
-    from attune.domain.json_values import Json
     from attune.domain.parameters import parse_arguments
 
     schema: dict[str, object] = {}
     if asked.arguments:  # Only then does it matter what they are declared to be.
         schema = attune.send(calls.get_action(ref)).value.parameters or {}
-    parameters = parse_arguments(cast("dict[str, Json]", schema), asked.arguments)
+    parameters = _read_file(asked.parameters_file) | parse_arguments(cast("dict[str, Json]", schema), asked.arguments)
     return attune.send(calls.request_execution(ref, parameters, trace_tag=asked.trace_tag))
+
+
+def _read_file(path: str | None) -> "dict[str, Json]":
+    if path is None:
+        return {}
+    import msgspec
+
+    from attune.domain.parameters import BadParameters
+
+    with click.open_file(path, "rb") as file:
+        content = file.read()
+    try:
+        decoded: dict[str, Json] = msgspec.json.decode(content, type=dict[str, object])
+    except msgspec.DecodeError as error:
+        raise BadParameters(f"{path} does not hold parameters, that is one JSON object: {error}") from None
+    return decoded
 
 
 def _succeeded(answer: "Answer[Execution]") -> bool:

@@ -1,16 +1,22 @@
 """Waits for an execution's end and prints what it writes meanwhile."""
 
+import os
 import sys
 import time
-from typing import Final
+from typing import Final, TextIO
 
-from attune.client import Answer, AttuneClient, ClientError, Execution, TimedOut, Unreachable, calls
+import msgspec
+
+from attune.cli.terminal import TerminalText
+from attune.client import Answer, AttuneClient, Execution, LogLine, TimedOut, Unreachable, calls
 
 POLL_SECONDS_FIRST: Final = 0.05
 POLL_SECONDS_MAX: Final = 1.0
 # The API may be restarting; a wait is not lost by that.
 UNREACHABLE_SECONDS_MAX: Final = 30.0
 PAGES_MAX: Final = 10_000  # Of log lines per look; more come at the next look.
+# A stream that is silent for longer than its heartbeats is dead.
+SILENCE_SECONDS_MAX: Final = 45.0
 
 
 def watch(
@@ -22,16 +28,11 @@ def watch(
 ) -> Answer[Execution]:
     """Return the execution as it ended; its output goes meanwhile to the printer, if there is one."""
     deadline = time.monotonic() + timeout_seconds
+    if printer is not None:
+        printer.follow(deadline)
+        answer = _look(attune, answer.value.id)
     pause = POLL_SECONDS_FIRST
-    while True:
-        ended = answer.value.status.ended
-        # Once more after the end was seen: what was written last may have come after the look before.
-        if printer is not None:
-            printer.print_new()
-        if ended:
-            if printer is not None:
-                printer.finish_lines()
-            return answer
+    while not answer.value.status.ended:
         if time.monotonic() + pause > deadline:
             message = (
                 f"execution {answer.value.id} is {answer.value.status} after {timeout_seconds:g} seconds; it goes on"
@@ -40,6 +41,7 @@ def watch(
         time.sleep(pause)
         pause = min(pause * 1.5, POLL_SECONDS_MAX)
         answer = _look(attune, answer.value.id)
+    return answer
 
 
 def _look(attune: AttuneClient, execution_id: int) -> Answer[Execution]:
@@ -60,50 +62,77 @@ class LogPrinter:
         self._attune = attune
         self._execution_id = execution_id
         self._stream = stream
-        self._cursor: str | None = None
-        self._printed = 0
+        # The last event that was printed: after a break the stream goes on behind it.
+        self._place: str | None = None
         # Streams that something was printed of, and whether their last line still lacks its end.
         self._unfinished: dict[str, bool] = {}
+        self._terminals: dict[str, TerminalText] = {}
 
     @property
     def printed(self) -> bool:
         return bool(self._unfinished)
 
-    def finish_lines(self) -> None:
-        """End lines that the action did not end, so that nothing of ours is appended to them."""
-        for stream, unfinished in self._unfinished.items():
-            if unfinished:
-                print(file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
-                self._unfinished[stream] = False
-
-    def print_new(self) -> None:
-        """Print what was not printed yet."""
-        try:
-            for _ in range(PAGES_MAX):
-                if not self._print_page():
-                    return
-        except ClientError:
-            return  # Looked at again at the next turn, and for the last time by whoever asks for the logs.
+    def follow(self, deadline: float) -> None:
+        """Print what is written until the execution ends or the time is over, however often the connection breaks."""
+        heard = time.monotonic()
+        while time.monotonic() < deadline:
+            try:
+                if self._print_stream(deadline):
+                    break
+                heard = time.monotonic()
+            except Unreachable:
+                if time.monotonic() - heard > UNREACHABLE_SECONDS_MAX:
+                    raise
+            except TimedOut:
+                heard = time.monotonic()
+            time.sleep(min(POLL_SECONDS_MAX, max(0.0, deadline - time.monotonic())))
+        self._finish_lines()
 
     def print_all(self) -> None:
-        """Print everything there is; raises where `print_new` would try again later."""
+        """Print everything there is."""
+        cursor: str | None = None
         for _ in range(PAGES_MAX):
-            if not self._print_page():
+            page = self._attune.send(calls.get_logs(self._execution_id, stream=self._stream, cursor=cursor)).value
+            for piece in page.items:
+                self._print(piece)
+            cursor = page.next_cursor
+            if cursor is None:
                 break
-        self.finish_lines()
+        self._finish_lines()
 
-    def _print_page(self) -> bool:
-        """Print one page; whether there is another."""
-        call = calls.get_logs(self._execution_id, stream=self._stream, cursor=self._cursor)
-        page = self._attune.send(call).value
-        # Without a further cursor the same page comes again and longer: skip what was printed of it.
-        for piece in page.items[self._printed :]:
-            target = sys.stderr if piece.stream == "stderr" else sys.stdout
-            target.write(piece.text)
-            target.flush()
+    def _print_stream(self, deadline: float) -> bool:
+        """Print one connection's worth; whether the execution has ended."""
+        silence = min(SILENCE_SECONDS_MAX, max(0.1, deadline - time.monotonic()))
+        call = calls.follow_logs(self._execution_id, stream=self._stream, after=self._place)
+        for event in self._attune.follow(call, silence_seconds=silence):
+            if event.name == "log":
+                self._print(msgspec.json.decode(event.content, type=LogLine))
+                self._place = event.id
+            elif event.name == "end":
+                return True
+            if time.monotonic() > deadline:
+                return False
+        return False
+
+    def _print(self, piece: LogLine) -> None:
+        target = _target(piece.stream)
+        target.write(self._terminal(piece.stream).add(piece.text) if target.isatty() else piece.text)
+        target.flush()
+        if piece.text:
             self._unfinished[piece.stream] = not piece.text.endswith("\n")
-        if page.next_cursor is None:
-            self._printed = len(page.items)
-            return False
-        self._cursor, self._printed = page.next_cursor, 0
-        return True
+
+    def _finish_lines(self) -> None:
+        """End lines that the action did not end, so that nothing of ours is appended to them."""
+        for stream, unfinished in self._unfinished.items():
+            rest = self._terminals[stream].end() if stream in self._terminals else ""
+            print(rest, end="\n" if unfinished else "", file=_target(stream), flush=True)
+            self._unfinished[stream] = False
+
+    def _terminal(self, stream: str) -> TerminalText:
+        if stream not in self._terminals:
+            self._terminals[stream] = TerminalText(colours=not os.environ.get("NO_COLOR"))
+        return self._terminals[stream]
+
+
+def _target(stream: str) -> TextIO:
+    return sys.stderr if stream == "stderr" else sys.stdout

@@ -288,6 +288,14 @@ class WorkerSettings:
         ),
     )
     limits: LimitSettings = section(LimitSettings)
+    artifact_bytes_max: int = setting(
+        64 * 1024 * 1024,
+        Rules(
+            doc="Largest result; one above 1 MiB becomes an artifact, one above this fails the execution.",
+            minimum=1_048_576,
+            maximum=1_073_741_824,
+        ),
+    )
     labels: Mapping[str, str] = computed_setting(
         _no_labels, Rules(doc="Labels that actions may ask for, as `name: value`.")
     )
@@ -330,7 +338,9 @@ class SecuritySettings:
 class RetentionSettings:
     """How long finished things are kept."""
 
-    executions_days: int = setting(30, Rules(doc="Days ended executions are kept.", minimum=1, maximum=YEARS_10_DAYS))
+    executions_days: int = setting(
+        30, Rules(doc="Days ended executions and their secrets are kept.", minimum=1, maximum=YEARS_10_DAYS)
+    )
     events_days: int = setting(30, Rules(doc="Days events and verdicts are kept.", minimum=1, maximum=YEARS_10_DAYS))
     history_days: int = setting(
         7, Rules(doc="Days state changes and admissions are kept.", minimum=1, maximum=YEARS_10_DAYS)
@@ -339,6 +349,9 @@ class RetentionSettings:
         30, Rules(doc="Days the history of lines is kept.", minimum=1, maximum=YEARS_10_DAYS)
     )
     logs_days: int = setting(30, Rules(doc="Days the output of actions is kept.", minimum=1, maximum=YEARS_10_DAYS))
+    artifacts_days: int = setting(
+        30, Rules(doc="Days artifacts are kept: results too large for a row.", minimum=1, maximum=YEARS_10_DAYS)
+    )
     audit_days: int = setting(90, Rules(doc="Days audit rows are kept.", minimum=1, maximum=YEARS_10_DAYS))
     idempotency_hours: int = setting(24, Rules(doc="Hours an Idempotency-Key is remembered.", minimum=1, maximum=8760))
 

@@ -34,3 +34,9 @@ async def drop_history(tx: Tx, *, older_than_days: int) -> int:
     """Drop whole days of history and admissions, their balances kept in checkpoints; returns how many tables."""
     dropped: int = await tx.fetch_value("SELECT drop_history($1)", older_than_days)
     return dropped
+
+
+async def drop_logs(tx: Tx, *, older_than_days: int) -> int:
+    """Drop whole days of what actions printed; returns how many tables."""
+    dropped: int = await tx.fetch_value("SELECT drop_logs($1)", older_than_days)
+    return dropped

@@ -94,6 +94,19 @@ async def find(tx: Tx, execution_id: int) -> ExecutionView | None:
     return found[0] if found else None
 
 
+async def find_status(tx: Tx, execution_id: int) -> str | None:
+    """The status of an execution, if it exists."""
+    status: str | None = await tx.fetch_value("SELECT status FROM execution WHERE id = $1", execution_id)
+    return status
+
+
+async def is_child(tx: Tx, execution_id: int, *, of: int) -> bool:
+    """Whether an execution was asked for by this one."""
+    return bool(
+        await tx.fetch_value("SELECT EXISTS (SELECT 1 FROM execution WHERE id = $1 AND parent = $2)", execution_id, of)
+    )
+
+
 async def find_ended(tx: Tx, ids: Sequence[int]) -> list[int]:
     """Which of these have come to their end."""
     return await tx.fetch_column("SELECT id FROM execution WHERE id = ANY($1) AND ended_at IS NOT NULL", ids)

@@ -1,14 +1,17 @@
 """What every runner is given, and what it gives back: one attempt in, one ending out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from attune.domain.execution import Failure
 from attune.domain.json_values import Json
 from attune.domain.retry import Ending, Outcome
+from attune.domain.secrecy.masking import Masker
 from attune.storage.executions import Startable
+
+ARTIFACT_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class Stream(StrEnum):
@@ -75,6 +78,12 @@ class Attempt:
     worker: str
     # Raises TooLate. To be called immediately before the first thing that has an effect.
     check_clock: Callable[[], None]
+    # For the API; ends with the attempt.
+    token: str | None = field(default=None, repr=False)
+    # Takes out of what is kept whatever must not be seen; runners need it only for what is cut before it is kept.
+    masker: Masker = field(default_factory=Masker, repr=False)
+    # A result between what fits a row and this becomes an artifact.
+    artifact_bytes_max: int = ARTIFACT_BYTES_MAX
 
 
 class Output(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from attune.domain.definitions import ParameterDelivery
+from attune.domain.definitions import OutputFormat, ParameterDelivery
 from attune.domain.json_values import Json
 from attune.domain.retry import Ending
 from attune.packs.read import entry_point_path
@@ -125,12 +125,12 @@ class ScriptRunner:
     ) -> Ending:
         if attempt.stop.reason is not None:
             return stopped(attempt, attempt.stop.reason)
-        environment = {**self._environment(attempt.work, directory, fed=fed is not None), **command.environment}
+        environment = {**self._environment(attempt, directory, fed=fed is not None), **command.environment}
         child = await self._start(attempt, command, directory, environment, fed=fed)
         tree = Tree(
             child, self.plan.children, marker=environment[MARKER_VARIABLE], grace_seconds=self.plan.grace_seconds
         )
-        captured = {Stream.STDOUT: Captured(), Stream.STDERR: Captured()}
+        captured = _capture(attempt)
         attempt.stop.listen(tree.stop)
         try:
             await _attend(child, tree, captured=captured, output=output)
@@ -140,9 +140,12 @@ class ScriptRunner:
             raise
         finally:
             attempt.stop.forget_listener()
-        if child.not_entered is not None:
-            raise _unstarted(command, child.not_entered.number, str(child.not_entered))
-        return ending_of(attempt, child, captured, directory, whole_tree_gone=tree.gone)
+        try:
+            if child.not_entered is not None:
+                raise _unstarted(command, child.not_entered.number, str(child.not_entered))
+            return ending_of(attempt, child, captured, directory, whole_tree_gone=tree.gone)
+        finally:
+            captured[Stream.STDOUT].close()
 
     async def _start(
         self,
@@ -167,7 +170,8 @@ class ScriptRunner:
         except OSError as error:
             raise _unstarted(command, error.errno, error.strerror or str(error)) from None
 
-    def _environment(self, work: Startable, directory: Path, *, fed: bool) -> dict[str, str]:
+    def _environment(self, attempt: Attempt, directory: Path, *, fed: bool) -> dict[str, str]:
+        work = attempt.work
         environment = {
             "PATH": PATH,
             "HOME": str(directory),
@@ -186,6 +190,8 @@ class ScriptRunner:
             environment["ATTUNE_PARAMETER_FILE"] = str(directory / PARAMETERS_FILE)
         if self.plan.api_url:
             environment["ATTUNE_API_URL"] = self.plan.api_url
+            if attempt.token:
+                environment["ATTUNE_API_TOKEN"] = attempt.token
         if work.traceparent:
             environment["TRACEPARENT"] = work.traceparent
         return environment
@@ -219,6 +225,15 @@ def _sayer(output: Output) -> Say:
         await output.write(Stream.STDERR, f"attune: {text}\n".encode())
 
     return say
+
+
+def _capture(attempt: Attempt) -> dict[Stream, Captured]:
+    """Of what becomes a result the beginning is kept; of everything else only the end."""
+    keep = 0 if attempt.work.output_format == OutputFormat.TEXT else attempt.artifact_bytes_max
+    return {
+        Stream.STDOUT: Captured(attempt.masker, keep=keep),
+        Stream.STDERR: Captured(attempt.masker, keep=0),
+    }
 
 
 def _deliver(work: Startable, directory: Path) -> bytes | None:

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -11,8 +12,7 @@ import msgspec
 from attune.domain.definitions import OutputFormat
 from attune.domain.execution import Failure
 from attune.domain.json_values import Json
-from attune.domain.retry import Ending, Outcome
-from attune.storage.executions import Startable
+from attune.domain.retry import Ending, Large, Outcome
 from attune.worker.launcher.child import Child
 from attune.worker.results import (
     PARSERS,
@@ -56,7 +56,7 @@ def ending_of(
 
 def _succeed(attempt: Attempt, stdout: Captured, written: Path, seen: Json) -> Ending:
     try:
-        result = _result(attempt.work, stdout, written, seen)
+        result = _result(attempt, stdout, written, seen)
     except BadOutput as error:
         return failed(attempt, "bad_output", str(error), result=seen, exit_code=0)
     except OutputTooLarge as error:
@@ -74,11 +74,14 @@ def launcher_lost(attempt: Attempt, *, result: Json = None) -> Ending:
 def _read_failure(path: Path) -> _Told | None:
     """What the program that ran the action says about its failure; anything but its own words is not listened to."""
     try:
-        written = _read_written(path)
-        told = msgspec.json.decode(written.whole(), type=_Told) if written else None
+        written = _read_written(path, bytes_max=RESULT_BYTES_MAX)
+        if written is None:
+            return None
+        with closing(written):
+            told = msgspec.json.decode(written.whole(), type=_Told)
     except (BadOutput, OutputTooLarge, msgspec.DecodeError):
         return None
-    return told if told and told.code in TOLD_CODES else None
+    return told if told.code in TOLD_CODES else None
 
 
 def _say_exit(exit_code: int) -> str:
@@ -90,17 +93,19 @@ def _say_exit(exit_code: int) -> str:
         return f"was killed by signal {-exit_code}"
 
 
-def _result(work: Startable, stdout: Captured, written: Path, seen: Json) -> Json:
+def _result(attempt: Attempt, stdout: Captured, written: Path, seen: Json) -> Json | Large:
     """The file the script wrote, else its standard output in the format its action promises."""
-    file = _read_written(written)
+    work = attempt.work
+    file = _read_written(written, bytes_max=attempt.artifact_bytes_max)
     if file is not None:
-        return parse_json(file)
+        with closing(file):
+            return parse_json(file)
     if work.output_format == OutputFormat.TEXT:
         return seen
     return PARSERS[work.output_format](stdout)
 
 
-def _read_written(path: Path) -> Captured | None:
+def _read_written(path: Path, *, bytes_max: int) -> Captured | None:
     try:
         # A link could make the worker read a file that the script may not.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -108,10 +113,11 @@ def _read_written(path: Path) -> Captured | None:
         return None
     except OSError as error:
         raise BadOutput(f"the output file cannot be read: {error.strerror}") from None
-    captured = Captured()
+    captured = Captured(keep=bytes_max)
     try:
         with os.fdopen(descriptor, "rb") as file:
-            captured.add(file.read(RESULT_BYTES_MAX + 1))
+            captured.add(file.read(bytes_max + 1))
     except OSError as error:
+        captured.close()
         raise BadOutput(f"the output file cannot be read: {error.strerror}") from None
     return captured if captured.total else None

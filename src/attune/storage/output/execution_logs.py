@@ -7,6 +7,9 @@ from datetime import datetime
 from attune.storage.assignments import Held
 from attune.storage.tx import Tx
 
+# Where workers call out the ids of executions that wrote something.
+CHANNEL = "attune_log"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
