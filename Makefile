@@ -22,6 +22,8 @@ up: setup ## install what is needed and start Attune (ARGS="--detach --port 8080
 
 test: setup-dev ## run every test, on real PostgreSQL and RabbitMQ (ARGS="-k words")
 	@$(PYTHON) tools/unpack.py rabbitmq >/dev/null || echo "make test: goes on without RabbitMQ"
+	@for name in podman docker busybox-static; do \
+	  $(PYTHON) tools/unpack.py $$name >/dev/null || echo "make test: goes on without $$name"; done
 	@$(BIN)/pytest -n $(PARALLEL) -m "not external" $(ARGS)
 
 test-external: setup-dev ## run the journeys on PostgreSQL 15 and RabbitMQ, both started by the tests

@@ -305,6 +305,18 @@ async def test_the_command_line_runs_an_action_with_values_typed_by_its_schema(p
     assert document["parameters"] == {"n": 7}
 
 
+async def test_a_request_leads_to_public_addresses_only(platform: Platform) -> None:
+    url = f"http://127.0.0.1:{platform.port}/healthz"
+    answer = await platform.run("run", "core.http.get", f"url={url}", "--wait", "-o", "json", check=False)
+
+    assert answer.code == 1
+    assert isinstance(answer.document, dict)
+    assert answer.document["tries"] == 1
+    error = answer.document["error"]
+    assert isinstance(error, dict)
+    assert error["code"] == "http_refused"
+
+
 async def test_a_failed_command_shows_its_exit_code_and_both_streams(platform: Platform) -> None:
     answer = await platform.run("run", "core.shell", "cmd=echo out; echo err >&2; exit 3", "--wait", check=False)
 

@@ -32,6 +32,8 @@ DOWNLOAD_SECONDS = 600
 class Server:
     package: str
     """What apt is asked for."""
+    beside: Sequence[str] = ()
+    """Packages it only recommends and cannot do without here."""
     program: str
     """Where the server's program is, below `/` or below the unpacked tree."""
 
@@ -40,6 +42,9 @@ SERVERS = {
     "rabbitmq": Server(package="rabbitmq-server", program="usr/lib/rabbitmq/bin/rabbitmq-server"),
     "postgresql-15": Server(package="postgresql-15", program="usr/lib/postgresql/15/bin/postgres"),
     "chromium": Server(package="chromium", program="usr/bin/chromium"),
+    "podman": Server(package="podman", beside=("runc", "catatonit"), program="usr/bin/podman"),
+    "docker": Server(package="docker.io", beside=("containerd", "runc"), program="usr/sbin/dockerd"),
+    "busybox-static": Server(package="busybox-static", program="bin/busybox"),
 }
 
 
@@ -111,7 +116,7 @@ def make_tree(name: str, root: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f"{root.name}.", dir=root.parent) as work:
         tree = Path(work, "tree")
         tree.mkdir()
-        for archive in download(SERVERS[name].package, Path(work)):
+        for archive in download([SERVERS[name].package, *SERVERS[name].beside], Path(work)):
             run(["dpkg-deb", "-x", str(archive), str(tree)], f"{archive.name} cannot be unpacked")
         if not (tree / SERVERS[name].program).exists():
             raise CannotUnpack(f"the packages of {name} hold no {SERVERS[name].program}")
@@ -119,8 +124,9 @@ def make_tree(name: str, root: Path) -> None:
         tree.rename(root)
 
 
-def download(package: str, work: Path) -> list[Path]:
-    """The package and whatever it needs that this system has not got."""
+def download(packages: Sequence[str], work: Path) -> list[Path]:
+    """The packages and whatever they need that this system has not got."""
+    package = packages[0]
     for folder in ("state/lists/partial", "cache/archives/partial"):
         (work / folder).mkdir(parents=True)
     apt = ["apt-get", "-qq", "-y"]
@@ -138,7 +144,7 @@ def download(package: str, work: Path) -> list[Path]:
     # One unreachable source among several must not matter: whether the package is found decides.
     subprocess.run([*apt, "update"], stdout=sys.stderr, timeout=DOWNLOAD_SECONDS, check=False)
     hint = f"{package} cannot be downloaded; install it by other means, or make apt's sources reachable"
-    run([*apt, "--no-install-recommends", "--download-only", "install", package], hint)
+    run([*apt, "--no-install-recommends", "--download-only", "install", *packages], hint)
     return sorted((work / "cache" / "archives").glob("*.deb"))
 
 

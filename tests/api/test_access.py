@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -63,8 +64,7 @@ SAMPLES: dict[str, Any] = {
 
 
 def path_of(endpoint: AnyEndpoint, ids: Mapping[str, object]) -> str:
-    numbers = dict.fromkeys(("execution_id", "token_id", "worker_id", "line_id", "dead_letter_id", "artifact_id"), 1)
-    some = {**numbers, "ref": "x", "name": "x"}
+    some = {name: 1 if name.endswith("_id") else "x" for name in re.findall(r"{(\w+)}", endpoint.path)}
     return endpoint.path.format(**{**some, **ids})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import pytest
@@ -10,9 +11,12 @@ import pytest
 from attune.domain.retry import Ending
 from attune.worker.runners.protocol import Attempt, Runner, Stop
 from tests.conformance.subjects import CASES, SUBJECTS, Subject, Work
+from tests.conformance.surroundings import Surroundings
 from tests.plugins.report import not_run
 from tests.witness.machine import Machine, a_machine
+from tests.witness.podman import PodmanFailed
 from tests.worker.attempts import NO_DIGEST, Printed, make_attempt
+from tools.unpack import CannotUnpack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +26,13 @@ class Stage:
     subject: Subject
     machine: Machine
     runner: Runner
+    around: Surroundings
 
     def attempt(self, work: Work | None, stop: Stop | None = None) -> Attempt:
         assert work is not None
+        request = work.get("http")
+        if isinstance(request, dict):
+            work = {**work, "http": {**request, "url": f"{self.around.origin}{request['url']}"}}
         return make_attempt(stop, runner=self.subject.runner, **work)
 
     async def run(self, work: Work | None, printed: Printed | None = None, stop: Stop | None = None) -> Ending:
@@ -40,13 +48,19 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 @pytest.fixture(scope="session")
 async def stage(subject: Subject) -> AsyncIterator[Stage]:
     """Made once for all cases: looking at a machine takes longer than most of them."""
-    async with a_machine(**subject.settings) as machine:
+    cure = subject.cure or f"install {subject.runner}"
+    async with AsyncExitStack() as opened:
+        try:
+            around = await opened.enter_async_context(subject.around())
+        except (CannotUnpack, PodmanFailed) as error:
+            not_run(str(error), cure=cure)
+        machine = await opened.enter_async_context(a_machine(around.variables, **subject.settings))
         for name, content in subject.files.items():
             machine.write(f"actions/{name}", content, digest=NO_DIGEST)
         runner = machine.runners.get(subject.runner)
         if runner is None:
-            not_run(machine.details[subject.runner], cure=f"install {subject.runner}")
-        yield Stage(subject=subject, machine=machine, runner=runner)
+            not_run(machine.details[subject.runner], cure=cure)
+        yield Stage(subject=subject, machine=machine, runner=runner, around=around)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from attune.domain.definitions import Runner as RunnerName
+from attune.domain.http.allowed import parse_allow_list
+from tests.conformance.surroundings import Surroundings, containers, nothing, server
+from tests.witness.podman import CURE, IMAGE
 
 MEBIBYTE = 1024 * 1024
 # More than is kept of a stream.
@@ -36,10 +40,10 @@ class Subject:
     failure: Work
     # Prints `ready` where it can print, ignores what it is not made to obey, and never ends by itself.
     endless: Work
-    nowhere: Work
     unpromised: Work
     oversized: Work
     # These may be missing; then `absent` says why, by the case's name.
+    nowhere: Work | None = None
     huge: Work | None = None
     bad: Work | None = None
     no_interpreter: Work | None = None
@@ -49,6 +53,9 @@ class Subject:
     files: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, object] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
+    around: Callable[[], AbstractAsyncContextManager[Surroundings]] = nothing
+    # What to do where it cannot run.
+    cure: str | None = None
 
 
 NATIVE = Subject(
@@ -155,4 +162,56 @@ NODE = Subject(
     },
 )
 
-SUBJECTS = (NATIVE, SHELL, _python("python cold", fork_server=False), _python("python fork server"), NODE)
+HTTP = Subject(
+    name="http",
+    runner=RunnerName.HTTP,
+    success={"http": {"url": "/success"}},
+    failure={"http": {"url": "/failure"}},
+    endless={"http": {"url": "/endless"}},
+    unpromised={"http": {"url": "/success"}, "output_schema": PROMISE},
+    oversized={"http": {"url": "/oversized"}},
+    huge={"http": {"url": "/huge"}},
+    bad={"http": {"url": "/success"}, "output_schema": PROMISE},
+    not_utf8={"http": {"url": "/bytes"}},
+    secret={"http": {"method": "POST", "url": "/echo", "json": {"password": {"parameter": "password"}}}},
+    prints=False,
+    settings={"http_allow": parse_allow_list("127.0.0.0/8")},
+    absent={"missing interpreter": "it needs none"},
+    around=server,
+)
+
+
+def _boxed(work: Work | None) -> dict[str, object]:
+    return {"image": IMAGE, **(work or {})}
+
+
+# The same scripts in an image of nothing but busybox.
+CONTAINER = Subject(
+    name="container (podman)",
+    runner=RunnerName.CONTAINER,
+    success=_boxed(SHELL.success),
+    failure=_boxed(SHELL.failure),
+    endless=_boxed(SHELL.endless),
+    unpromised=_boxed(SHELL.unpromised),
+    oversized=_boxed(SHELL.oversized),
+    nowhere=_boxed(SHELL.nowhere),
+    huge=_boxed(SHELL.huge),
+    bad=_boxed(SHELL.bad),
+    no_interpreter=_boxed(SHELL.no_interpreter),
+    not_utf8=_boxed(SHELL.not_utf8),
+    secret=_boxed(SHELL.secret),
+    files=SHELL.files,
+    settings={"container": "podman"},
+    around=containers,
+    cure=CURE,
+)
+
+SUBJECTS = (
+    NATIVE,
+    SHELL,
+    _python("python cold", fork_server=False),
+    _python("python fork server"),
+    NODE,
+    HTTP,
+    CONTAINER,
+)

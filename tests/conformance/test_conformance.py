@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from attune.storage.output.execution_logs import Chunk
 from attune.worker.environments.python import PythonEnvironments
 from attune.worker.output import AttemptOutput, WriteChunks
 from attune.worker.processes import find_marked
+from attune.worker.runners.container import ContainerRunner
 from attune.worker.runners.node import NodeLanguage
 from attune.worker.runners.protocol import Runner, Stop, StopReason, Stream, TooLate
 from attune.worker.runners.python import PythonLanguage
@@ -67,6 +69,8 @@ async def stop_when_ready(stage: Stage, *reasons: StopReason) -> Ending:
         stop.request(reason)
     ending = await running
     assert find_marked(stage.machine.marking.prefix) == set()
+    if engine := stage.machine.equipment.engine:
+        assert (await engine.call("ps", "--all", "--quiet")).stdout == ""
     return ending
 
 
@@ -99,9 +103,14 @@ async def test_whatever_is_printed_is_drained(stage: Stage) -> None:
         return
     printed = Printed()
     ending = await stage.run(stage.subject.huge, printed)
+    if not stage.subject.prints:
+        # What is not printed would have to become the result.
+        assert (ending.outcome, code(ending)) == (Outcome.FAILED, "http_too_large")
+        return
     assert ending.outcome is Outcome.SUCCEEDED
     assert len(printed.content[Stream.STDOUT]) == HUGE_BYTES
-    assert len(printed.content[Stream.STDERR]) == MEBIBYTE
+    # Podman may have a word of its own to say.
+    assert printed.content[Stream.STDERR].count(b"\0") == MEBIBYTE
 
 
 @pytest.mark.case("bad output")
@@ -126,7 +135,9 @@ def without(python: PythonEnvironments | NotOffered) -> PythonEnvironments:
 
 
 def interpreterless(runner: Runner) -> Runner:
-    """The same runner on a machine whose interpreter went away after it was found."""
+    """The same runner on a machine whose interpreter went away after it was found; an image never had it."""
+    if isinstance(runner, ContainerRunner):
+        return runner
     assert isinstance(runner, ScriptRunner)
     language = copy.copy(runner.language)
     if isinstance(language, PythonLanguage):
@@ -142,8 +153,11 @@ async def test_what_is_not_utf8_is_replaced_in_the_result_and_kept_in_the_stream
         return
     printed = Printed()
     ending = await stage.run(stage.subject.not_utf8, printed)
-    assert printed.content[Stream.STDOUT] == b"a\xffb"
     assert isinstance(ending.result, dict)
+    if not stage.subject.prints:
+        assert (ending.result["base64"], ending.result["body"]) == (True, b64encode(b"a\xffb").decode())
+        return
+    assert printed.content[Stream.STDOUT] == b"a\xffb"
     assert ending.result["stdout"] == "a\N{REPLACEMENT CHARACTER}b"
 
 
@@ -160,7 +174,7 @@ async def test_a_secret_that_is_printed_is_masked(stage: Stage) -> None:
     kept += await output.close()
     assert ending.outcome is Outcome.SUCCEEDED
     printed = "".join(chunk.content for chunk in kept)
-    assert "password" in printed
+    assert "password" in (printed if stage.subject.prints else str(ending.result))
     assert SECRET not in f"{printed} {ending}"
 
 
@@ -189,6 +203,8 @@ async def test_work_whose_lease_may_be_over_never_begins(stage: Stage) -> None:
 
 
 async def test_work_that_does_not_exist_fails_with_its_name(stage: Stage) -> None:
+    if stage.subject.nowhere is None:
+        return
     ending = await stage.run(stage.subject.nowhere)
     assert code(ending) == "missing_entry_point"
     assert ending.failure is not None

@@ -75,6 +75,14 @@ def test_a_worker_without_the_runtime_the_label_or_the_isolation_is_no_candidate
     )
 
 
+def test_a_worker_that_makes_containers_gives_them_every_isolation() -> None:
+    worker = candidate(1, isolation=Isolation.NONE, runtimes=frozenset({"shell", "container"}))
+    boxed = Requirements(runner=Runner.CONTAINER, labels={}, isolation=Isolation.CONTAINER)
+
+    assert can_run(worker, boxed)
+    assert not can_run(worker, Requirements(runner=Runner.SHELL, labels={}, isolation=Isolation.CONTAINER))
+
+
 def test_the_worker_of_the_last_attempt_is_avoided_if_another_has_room() -> None:
     both = [candidate(1, load=0), candidate(2, load=3)]
 

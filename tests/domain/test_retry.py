@@ -53,6 +53,16 @@ def test_without_a_policy_every_end_is_the_end(outcome: Outcome, status: Status)
     assert target_of(running(), ended(outcome)) is status
 
 
+def test_pinned_work_is_never_offered_to_any_worker() -> None:
+    policy = RetryPolicy(max_attempts=3)
+    pinned = running(tries=1, max_attempts=3, retry=policy, pinned=True)
+
+    change = decide_ending(pinned, ended(Outcome.FAILED), actor="test", draw=half)
+
+    assert change.target is Status.REQUESTED
+    assert change.delay_seconds is None
+
+
 def test_a_failure_is_tried_again_at_once_until_the_attempts_are_spent() -> None:
     policy = RetryPolicy(max_attempts=3)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -95,9 +94,15 @@ class Stand:
             stderr=counted.tail[Stream.STDERR].decode(errors="replace"),
             left=len(find_marked(self._scripts.marking.prefix)),
             launcher_kept=self._scripts.launcher.pid == launcher,
-            memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            memory_mb=peak_memory_mb(),
             directories=len(list(self._scripts.scratch.iterdir())),
         )
+
+
+def peak_memory_mb() -> int:
+    """Of this program alone: what `getrusage` tells includes the process that forked to start it."""
+    [peak] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
+    return int(peak.split()[1]) // 1024
 
 
 def say(**values: object) -> None:
@@ -123,7 +128,7 @@ async def main(told: Told) -> None:
     marking = Marking(home=home, worker="stand", instance=uuid4())
     await prepare_machine(plan, marking)
     children = Children()
-    guardian = Guardian(marking.prefix, children)
+    guardian = Guardian(marking, children)
     await guardian.start()
     launcher, confinement = await confine(plan, children)
     scripts = ScriptPlan(

@@ -89,7 +89,7 @@ async def test_the_same_on_rabbitmq_and_the_dead_letter_queue_is_empty(rabbitmq_
 
 
 def test_there_is_a_page_for_every_symptom() -> None:
-    assert len(PAGES) == 11
+    assert len(PAGES) == 12
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -127,7 +127,7 @@ def test_all_problems_are_told_together(tmp_path: Path) -> None:
         ("worker: {heartbeat_interval: .nan}", "must be a number"),
         ("worker: {labels: {'a b': c}}", "a label's name has 1 to 63 characters"),
         ("worker: {labels: gpu}", "must be labels such as name=value,other=value, not 'gpu'"),
-        ("worker: {isolation: vm}", "must be one of auto, none, user, namespace, container, not 'vm'"),
+        ("worker: {isolation: vm}", "must be one of auto, none, user, namespace, not 'vm'"),
         ("api: {host: {a: b}}", "unknown setting"),
         ("api: {port: 1, port: 2}", "given twice; first in line 1"),
         ("outbox: {refuse_above: 10}", "must be below outbox.refuse_above (10), not 40000"),

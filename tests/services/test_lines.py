@@ -27,7 +27,7 @@ async def test_a_rate_is_kept_in_every_window_and_so_is_the_order(database: Data
     await make_action(database)
     window_seconds = RATE_HALF_SECONDS / 2
     await make_policy(database, rate_limit={"max": RATE_MAX, "window_seconds": window_seconds, "method": "delay"})
-    await make_worker(database, capacity=1000, heartbeat_interval=60)
+    await make_worker(database, capacity=1000, heartbeat_interval=600)
     async with executor(database):
         ids = await request(database, count=RATE_MAX * RATE_WINDOWS)
 

@@ -48,7 +48,8 @@ async def executor(
             pinned_ttl_seconds=None,
             idempotency_hours=24,
             queue_timeout_seconds=3600,
-            health_check_interval=30,
+            # Workers of tests have no process that could answer.
+            health_check_interval=600,
         ),
         metrics=metrics or build_metrics(version="test", service="executor"),
     )

@@ -45,6 +45,7 @@ def main() -> int:
         queue_ttl_ms=60_000,
         version="test",
         grace_seconds=0.5,
+        container=told.get("container", "off"),
     )
     return run_service(
         lambda tasks: serve(tasks, told["url"], told.get("broker_url", ""), plan), loop_factory=asyncio.new_event_loop

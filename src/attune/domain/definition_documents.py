@@ -8,6 +8,7 @@ import msgspec
 from attune.domain.definition_shapes import ACTION_SHAPE, PACK_SHAPE, POLICY_SHAPE
 from attune.domain.definitions import ActionDefinition, PackDefinition, PolicyDefinition, Runner, ScopeKind
 from attune.domain.errors import FieldError, Invalid
+from attune.domain.http.request import find_request_errors
 from attune.domain.json_schema import find_document_errors, find_schema_errors
 from attune.domain.json_values import Json, find_unstorable
 from attune.domain.parameters import find_parameter_schema_errors
@@ -18,6 +19,8 @@ Definition = TypeVar("Definition", ActionDefinition, PackDefinition, PolicyDefin
 # Runners whose entry point is the only way to say what is run.
 _NEEDS_ENTRY_POINT = frozenset({Runner.PYTHON, Runner.NODE, Runner.NATIVE, Runner.WORKFLOW})
 _COMMAND_KEYS = ("entry_point", "command", "command_from")
+# Keys that mean something to one runner alone.
+_RUNNER_KEYS = {"image": Runner.CONTAINER, "container": Runner.CONTAINER, "http": Runner.HTTP}
 _LIMIT_KEYS = ("concurrency", "rate_limit", "quota")
 
 
@@ -50,6 +53,7 @@ def mapping_of(definition: ActionDefinition | PolicyDefinition | PackDefinition)
     document: dict[str, Json] = msgspec.json.decode(msgspec.json.encode(definition))
     if isinstance(definition, ActionDefinition):
         reasons: list[Json] = [code if isinstance(code, int) else code.value for code in definition.retry.retry_on]
+        document["container"] = _without_nulls(document["container"])
         document["retry"] = {**msgspec.to_builtins(definition.retry), "retry_on": sorted(reasons, key=str)}
     if isinstance(definition, PolicyDefinition):
         scope = definition.scope
@@ -107,12 +111,36 @@ def _check_action(document: Mapping[str, Json]) -> Iterator[FieldError]:
     yield from _below("/parameters", find_parameter_schema_errors, document.get("parameters"))
     yield from _below("/output", find_schema_errors, document.get("output"))
     if document.get("runner") in set(Runner):
-        yield from _check_command_keys(document, Runner(str(document["runner"])))
+        runner = Runner(str(document["runner"]))
+        yield from _check_command_keys(document, runner)
+        yield from _check_runner_keys(document, runner)
     yield from _check_command_from(document)
+
+
+def _check_runner_keys(document: Mapping[str, Json], runner: Runner) -> Iterator[FieldError]:
+    for key, owner in _RUNNER_KEYS.items():
+        if key in document and runner is not owner:
+            yield FieldError(pointer=f"/{key}", message=f"is only for runner {owner}")
+    for key in ("image", "http"):
+        if runner is _RUNNER_KEYS[key] and key not in document:
+            yield FieldError(pointer="", message=f"the key {key!r} is missing: runner {runner} needs it")
+    template = document.get("http")
+    if isinstance(template, dict):
+        for error in find_request_errors(template, document.get("parameters")):
+            yield FieldError(pointer=f"/http{error.pointer}", message=error.message)
 
 
 def _check_command_keys(document: Mapping[str, Json], runner: Runner) -> Iterator[FieldError]:
     given = [key for key in _COMMAND_KEYS if key in document]
+    if runner is Runner.HTTP:
+        for key in given:
+            yield FieldError(pointer=f"/{key}", message="means nothing to runner http; the request stands under http")
+        return
+    if runner is Runner.CONTAINER:
+        if len(given) > 1:
+            message = f"runner container needs at most one of {', '.join(_COMMAND_KEYS)}"
+            yield FieldError(pointer=f"/{given[1]}", message=message)
+        return
     if runner is Runner.SHELL:
         if len(given) != 1:
             message = f"runner shell needs exactly one of {', '.join(_COMMAND_KEYS)}"
@@ -122,7 +150,7 @@ def _check_command_keys(document: Mapping[str, Json], runner: Runner) -> Iterato
         yield FieldError(pointer="", message=f"the key 'entry_point' is missing: runner {runner} needs it")
     for key in given:
         if key != "entry_point":
-            yield FieldError(pointer=f"/{key}", message="is only for runner shell; use entry_point")
+            yield FieldError(pointer=f"/{key}", message="is only for runners shell and container; use entry_point")
 
 
 def _check_command_from(document: Mapping[str, Json]) -> Iterator[FieldError]:

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from attune.domain.definitions import (
     Backoff,
+    ContainerNetwork,
     Isolation,
     LimitMethod,
     OnRetry,
@@ -14,6 +15,7 @@ from attune.domain.definitions import (
     OutputFormat,
     ParameterDelivery,
     ParameterFormat,
+    Pull,
     RateMethod,
     RetryReason,
     Runner,
@@ -38,6 +40,11 @@ RATE_MAX = 1_000_000
 PRIORITY_MAX = 1000
 GROUPING_PARAMETERS_MAX = 8
 EXIT_CODE_MAX = 255
+# Begins like a name, so that no program takes it for one of its options.
+IMAGE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$"
+MEMORY_MB_MIN, MEMORY_MB_MAX = 8, 1_048_576
+PROCESSES_MAX = 100_000
+CPUS_MIN, CPUS_MAX = 0.01, 1024
 
 
 def _closed(properties: dict[str, Json], *, required: list[Json] | None = None) -> dict[str, Json]:
@@ -98,6 +105,16 @@ _PYTHON = _closed(
     }
 )
 
+_CONTAINER = _closed(
+    {
+        "network": _one_of(ContainerNetwork),
+        "memory_mb": _integer(MEMORY_MB_MIN, MEMORY_MB_MAX),
+        "processes": _integer(1, PROCESSES_MAX),
+        "cpus": {"type": "number", "minimum": CPUS_MIN, "maximum": CPUS_MAX},
+        "pull": _one_of(Pull),
+    }
+)
+
 PACK_SHAPE: dict[str, Json] = {
     "$schema": DIALECT,
     "title": "Attune pack",
@@ -122,6 +139,9 @@ ACTION_SHAPE: dict[str, Json] = {
             "entry_point": _text(ENTRY_POINT_LENGTH_MAX, length_min=1),
             "command": _text(COMMAND_LENGTH_MAX, length_min=1),
             "command_from": _text(LABEL_LENGTH_MAX, length_min=1),
+            "image": {"type": "string", "pattern": IMAGE_PATTERN, "maxLength": LABEL_LENGTH_MAX},
+            "container": _CONTAINER,
+            "http": {"type": "object"},
             "parameters": {"type": "object"},
             "output": {"type": "object"},
             "parameter_delivery": _one_of(ParameterDelivery),

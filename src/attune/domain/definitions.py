@@ -55,6 +55,35 @@ class Isolation(StrEnum):
     CONTAINER = "container"
 
 
+class ContainerNetwork(StrEnum):
+    """What a container can reach."""
+
+    NONE = "none"
+    BRIDGE = "bridge"
+
+
+class Pull(StrEnum):
+    """Whether an image that the worker's machine has not got is fetched."""
+
+    NEVER = "never"
+    MISSING = "missing"
+
+
+CONTAINER_MEMORY_MB_DEFAULT = 512
+CONTAINER_PROCESSES_DEFAULT = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerLimits:
+    """What a container may reach and use; without `cpus` as much computing time as there is."""
+
+    network: ContainerNetwork = ContainerNetwork.NONE
+    memory_mb: int = CONTAINER_MEMORY_MB_DEFAULT
+    processes: int = CONTAINER_PROCESSES_DEFAULT
+    cpus: float | None = None
+    pull: Pull = Pull.NEVER
+
+
 class Backoff(StrEnum):
     """How the delay grows from one try to the next."""
 
@@ -98,6 +127,7 @@ class ActionDefinition:
 
     What is run stands in exactly one of three places: `entry_point` (a file beside the action's file, or the name
     of a native function), `command` (a fixed shell command) or `command_from` (the parameter that holds the command).
+    A container may leave it to its image, and `http` has a request instead.
     """
 
     ref: str
@@ -107,6 +137,9 @@ class ActionDefinition:
     entry_point: str | None = None
     command: str | None = None
     command_from: str | None = None
+    image: str | None = None
+    container: ContainerLimits | None = None
+    http: Mapping[str, Json] | None = None
     parameters: Mapping[str, Json] = field(default_factory=dict)
     output: Mapping[str, Json] | None = None
     parameter_delivery: ParameterDelivery = ParameterDelivery.STDIN

@@ -64,10 +64,13 @@ def can_run(candidate: Candidate, requirements: Requirements) -> bool:
     return (
         requirements.runner in candidate.runtimes
         and all(candidate.labels.get(name) == value for name, value in requirements.labels.items())
-        and (
-            requirements.isolation is None or LEVELS.index(candidate.isolation) >= LEVELS.index(requirements.isolation)
-        )
+        and (requirements.isolation is None or _isolates(candidate, requirements.runner, requirements.isolation))
     )
+
+
+def _isolates(candidate: Candidate, runner: Runner, demanded: Isolation) -> bool:
+    # Whoever makes a container gives the highest level, whatever its other actions get.
+    return runner is Runner.CONTAINER or LEVELS.index(candidate.isolation) >= LEVELS.index(demanded)
 
 
 def room_of(candidate: Candidate, requirements: Requirements) -> int:

@@ -61,6 +61,8 @@ class Running:
     retry: RetryPolicy
     idempotent: bool
     on_worker_lost: OnWorkerLost | None
+    # To one worker: nobody else may be given it.
+    pinned: bool = False
 
 
 def decide_ending(running: Running, ending: Ending, *, actor: str, draw: Callable[[], float]) -> Change:
@@ -72,7 +74,8 @@ def decide_ending(running: Running, ending: Ending, *, actor: str, draw: Callabl
     if not _tries_again(running, ending):
         return _change(running, ending, _final_status(ending.outcome), actor=actor, reason=_reason(ending))
     delay = _delay(running.retry, running.tries, draw())
-    target = Status.REQUESTED if delay > 0 else Status.SCHEDULING
+    # From `scheduling` any worker would be given it.
+    target = Status.REQUESTED if delay > 0 or running.pinned else Status.SCHEDULING
     reason = f"try {running.tries} ended: {_reason(ending)}"
     return _change(running, ending, target, actor=actor, reason=reason, delay_seconds=delay or None)
 

@@ -7,7 +7,7 @@ from attune.domain.execution import Change, Status
 from attune.domain.messages import MessageType
 from attune.domain.retry import Ending, decide_ending
 from attune.operations.change_executions import change_executions
-from attune.operations.keep_unplaced import keep_unplaced
+from attune.operations.keep_unplaced import keep_unplaced, tell_of_room
 from attune.operations.workers.quarantine_actions import clear_suspects
 from attune.storage import assignments, executions, lines
 from attune.storage.assignments import Held
@@ -58,24 +58,20 @@ async def apply_endings(tx: Tx, changes: Sequence[Change], locked: dict[int, Loc
     await keep_unplaced(tx, [NewUnplaced.of(row.waiting, pool=row.pool) for row in again])
     for change in done:
         if change.target is Status.REQUESTED:
-            tx.announce(
-                MessageType.EXECUTION_REQUESTED,
-                MessageType.EXECUTION_REQUESTED,
-                [(change.execution_id, 0)],
-                delay_seconds=change.delay_seconds or 0.0,
-            )
+            topic, delay = MessageType.EXECUTION_REQUESTED, change.delay_seconds or 0.0
+            tx.announce(topic, topic, [(change.execution_id, 0)], delay_seconds=delay)
     outside = [locked[change.execution_id] for change in done if change.target is Status.REQUESTED]
     await _give_back(tx, outside)
+    if again or outside:
+        await tell_of_room(tx)
     await clear_suspects(tx, [locked[change.execution_id] for change in done if change.target is Status.SUCCEEDED])
     return done
 
 
 async def _give_back(tx: Tx, outside: Sequence[Locked]) -> None:
-    """A delayed retry leaves its slot and its worker's room to others, without a completion that would say so."""
+    """A delayed retry leaves its slot to others, without a completion that would say so."""
     if not outside:
         return
     await lines.release(tx, [row.running.execution_id for row in outside])
     lines_left = sorted({row.line_id for row in outside if row.line_id is not None})
     tx.announce(MessageType.LINE_CHANGED, MessageType.LINE_CHANGED, [(line_id, 0) for line_id in lines_left])
-    pools = sorted({row.pool for row in outside})
-    tx.announce(MessageType.POOL_CHANGED, MessageType.POOL_CHANGED, [(pool, 0) for pool in pools])

@@ -18,3 +18,9 @@ async def keep_unplaced(tx: Tx, rows: Sequence[NewUnplaced]) -> None:
     await unplaced.insert_many(tx, rows)
     pools = sorted({row.pool for row in rows})
     tx.announce(MessageType.POOL_CHANGED, MessageType.POOL_CHANGED, [(pool, 0) for pool in pools])
+
+
+async def tell_of_room(tx: Tx) -> None:
+    """Let every pool look again: whoever leaves a worker without an end leaves room to others than its own kind."""
+    pools = await unplaced.list_pools(tx)
+    tx.announce(MessageType.POOL_CHANGED, MessageType.POOL_CHANGED, [(pool, 0) for pool in pools])

@@ -39,7 +39,7 @@ POLICIES_FOLDER = "policies"
 UNREAD_FOLDERS = ("permission_sets", "rules", "sensors", "triggers")
 _KNOWN_FOLDERS = (ACTIONS_FOLDER, POLICIES_FOLDER, *UNREAD_FOLDERS)
 # Runners whose entry point is a file of the pack.
-_SCRIPT_RUNNERS = frozenset({Runner.SHELL, Runner.PYTHON, Runner.NODE, Runner.WORKFLOW})
+_SCRIPT_RUNNERS = frozenset({Runner.SHELL, Runner.PYTHON, Runner.NODE, Runner.CONTAINER, Runner.WORKFLOW})
 
 Definition = TypeVar("Definition", ActionDefinition, PackDefinition, PolicyDefinition)
 _Find = Callable[[object], list[FieldError]]

@@ -92,25 +92,29 @@ async def save_many(tx: Tx, pack_id: int, actions: Sequence[ActionDefinition], *
     ordered = sorted(actions, key=lambda action: action.ref)
     await tx.execute(
         """
-        INSERT INTO action (ref, pack, label, description, runner, entry_point, command, command_from, parameters,
-                            output, parameter_delivery, parameter_format, output_format, timeout_seconds, retry,
-                            idempotent, on_worker_lost, labels, isolation, pool, enabled, worker_queue_ttl_seconds,
-                            adhoc)
-        SELECT n.ref, $2, n.label, n.description, n.runner, n.entry_point, n.command, n.command_from, n.parameters,
-               n.output, n.parameter_delivery, n.parameter_format, n.output_format, n.timeout_seconds, n.retry,
-               n.idempotent, n.on_worker_lost, n.labels, n.isolation, n.pool, n.enabled, n.worker_queue_ttl_seconds, $3
+        INSERT INTO action (ref, pack, label, description, runner, entry_point, command, command_from, image,
+                            container, http, parameters, output, parameter_delivery, parameter_format, output_format,
+                            timeout_seconds, retry, idempotent, on_worker_lost, labels, isolation, pool, enabled,
+                            worker_queue_ttl_seconds, adhoc)
+        SELECT n.ref, $2, n.label, n.description, n.runner, n.entry_point, n.command, n.command_from, n.image,
+               n.container, n.http, n.parameters, n.output, n.parameter_delivery, n.parameter_format, n.output_format,
+               n.timeout_seconds, n.retry, n.idempotent, n.on_worker_lost, n.labels, n.isolation, n.pool, n.enabled,
+               n.worker_queue_ttl_seconds, $3
           FROM jsonb_to_recordset($1) AS n (
                ref text, label text, description text, runner text, entry_point text, command text, command_from text,
-               parameters jsonb, output jsonb, parameter_delivery text, parameter_format text, output_format text,
-               timeout_seconds float8, retry jsonb, idempotent boolean, on_worker_lost text, labels jsonb,
-               isolation text, pool bigint, enabled boolean, worker_queue_ttl_seconds float8)
+               image text, container jsonb, http jsonb, parameters jsonb, output jsonb, parameter_delivery text,
+               parameter_format text, output_format text, timeout_seconds float8, retry jsonb, idempotent boolean,
+               on_worker_lost text, labels jsonb, isolation text, pool bigint, enabled boolean,
+               worker_queue_ttl_seconds float8)
         ON CONFLICT (ref) DO UPDATE
            SET pack = EXCLUDED.pack, label = EXCLUDED.label, description = EXCLUDED.description,
                runner = EXCLUDED.runner, entry_point = EXCLUDED.entry_point, command = EXCLUDED.command,
-               command_from = EXCLUDED.command_from, parameters = EXCLUDED.parameters, output = EXCLUDED.output,
-               parameter_delivery = EXCLUDED.parameter_delivery, parameter_format = EXCLUDED.parameter_format,
-               output_format = EXCLUDED.output_format, timeout_seconds = EXCLUDED.timeout_seconds,
-               retry = EXCLUDED.retry, idempotent = EXCLUDED.idempotent, on_worker_lost = EXCLUDED.on_worker_lost,
+               command_from = EXCLUDED.command_from, image = EXCLUDED.image,
+               container = EXCLUDED.container, http = EXCLUDED.http, parameters = EXCLUDED.parameters,
+               output = EXCLUDED.output, parameter_delivery = EXCLUDED.parameter_delivery,
+               parameter_format = EXCLUDED.parameter_format, output_format = EXCLUDED.output_format,
+               timeout_seconds = EXCLUDED.timeout_seconds, retry = EXCLUDED.retry, idempotent = EXCLUDED.idempotent,
+               on_worker_lost = EXCLUDED.on_worker_lost,
                labels = EXCLUDED.labels, isolation = EXCLUDED.isolation, pool = EXCLUDED.pool,
                enabled = EXCLUDED.enabled, worker_queue_ttl_seconds = EXCLUDED.worker_queue_ttl_seconds,
                adhoc = EXCLUDED.adhoc, updated = now()

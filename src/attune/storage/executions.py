@@ -40,7 +40,8 @@ async def change_many(tx: Tx, changes: Sequence[Change]) -> dict[int, Moved]:
            SET status = c.target,
                attempt = c.next_attempt,
                tries = e.tries + (c.target = 'running')::int,
-               placements = e.placements + c.placements_added,
+               -- A start ends the search for a worker; the next try begins its own.
+               placements = CASE WHEN c.target = 'running' THEN 0 ELSE e.placements + c.placements_added END,
                worker = COALESCE(c.worker_id, e.worker),
                executor = CASE WHEN c.target = 'scheduled' THEN c.actor ELSE e.executor END,
                cancel_requested = e.cancel_requested OR c.target = 'canceling',
@@ -157,6 +158,7 @@ def _locked(row: Row) -> Locked:
             retry=retry_of(row["retry"]),
             idempotent=row["idempotent"],
             on_worker_lost=OnWorkerLost(row["on_worker_lost"]) if row["on_worker_lost"] else None,
+            pinned=row["pinned"],
         ),
         waiting=Waiting(
             execution_id=row["id"], attempt=row["attempt"], action_id=row["action"], priority=row["priority"]
@@ -184,6 +186,9 @@ class Startable:
     entry_point: str | None
     command: str | None
     command_from: str | None
+    image: str | None
+    container: Json
+    http: Json
     parameters: Json
     parameter_delivery: str
     parameter_format: str
@@ -204,10 +209,10 @@ async def list_startable(tx: Tx, ids: Sequence[int]) -> list[Startable]:
     rows = await tx.fetch(
         """
         SELECT e.id AS execution_id, e.attempt, e.tries, e.action_ref, p.ref AS pack_ref, p.digest AS pack_digest,
-               e.runner, a.entry_point, a.command, a.command_from, e.parameters, a.parameter_delivery,
-               a.parameter_format, a.output_format, a.output AS output_schema, a.isolation, e.timeout_seconds,
-               e.traceparent, extract(epoch FROM now() - GREATEST(e.created, e.not_before))::float8 AS waited_seconds,
-               s.sealed
+               e.runner, a.entry_point, a.command, a.command_from, a.image, a.container, a.http, e.parameters,
+               a.parameter_delivery, a.parameter_format, a.output_format, a.output AS output_schema, a.isolation,
+               e.timeout_seconds, e.traceparent,
+               extract(epoch FROM now() - GREATEST(e.created, e.not_before))::float8 AS waited_seconds, s.sealed
           FROM execution e JOIN action a ON a.id = e.action JOIN pack p ON p.id = a.pack
           LEFT JOIN sealed_parameters s ON s.execution_id = e.id
          WHERE e.id = ANY($1)

@@ -1,14 +1,16 @@
 """What one worker is to be, and what it stands on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
 from attune.domain.definitions import Isolation
+from attune.domain.http.allowed import Allowed, BadAllowList, parse_allow_list
 from attune.runtime.home import Home
 from attune.runtime.metrics import Metrics
 from attune.runtime.settings import Settings
+from attune.runtime.supervise import CannotStart
 from attune.runtime.vault import WITHOUT_KEY, Vault
 from attune.storage.database import Database
 from attune.transport.limits import Limits
@@ -19,6 +21,7 @@ from attune.worker.runners.protocol import ARTIFACT_BYTES_MAX
 GRACE_SECONDS: Final = 5.0
 # One transaction reports at most this many endings.
 REPORTED_MAX: Final = 500
+CONTAINER_OFF: Final = "off"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +67,21 @@ class WorkerPlan:
     isolation: Isolation | None = None
     run_as: str | None = None
     bounds: Bounds = field(default_factory=Bounds)
+    # auto, podman, docker or off.
+    container: str = CONTAINER_OFF
+    http_allow: Sequence[Allowed] = ()
 
     @property
     def environments(self) -> Path:
         """Where what packs need besides their own files is built."""
         return Home(self.home).environments
+
+
+def _read_allow_list(text: str | None) -> Sequence[Allowed]:
+    try:
+        return parse_allow_list(text)
+    except BadAllowList as error:
+        raise CannotStart(str(error)) from None
 
 
 def plan_worker(settings: Settings, home: Home, *, name: str, version: str, limits: Limits) -> WorkerPlan:
@@ -97,6 +110,8 @@ def plan_worker(settings: Settings, home: Home, *, name: str, version: str, limi
         fork_server=wanted.fork_server,
         environment_seconds_max=wanted.environments.build_timeout,
         environment_unused_days_max=wanted.environments.unused_days,
+        container=wanted.container,
+        http_allow=_read_allow_list(wanted.http.allow),
     )
 
 

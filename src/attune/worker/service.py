@@ -140,7 +140,7 @@ class Worker:
             free_mb_min=plan.bounds.disk_free_mb,
             doubted=scripts.disk_doubted,
         )
-        self._guardian = Guardian(scripts.marking.prefix, scripts.children)
+        self._guardian = Guardian(scripts.marking, scripts.children, engine=equipment.engine)
         self._connection = OwnConnection(parts.database, application=f"attune-worker-{plan.name}-heartbeat"[:63])
         self._log = structlog.get_logger().bind(worker=plan.name, worker_id=claimant.worker_id)
         self.attempts = Attempts(capacity=plan.capacity, buffer=int(plan.capacity * NATIVE_BUFFER))

@@ -163,9 +163,11 @@ class PostgresServer:
 
     async def _abandon(self) -> None:
         """Leave no server behind a start that failed or was cancelled."""
-        if self.pid is not None:
-            _send(self.pid, signal.SIGQUIT)
-            await self._gone(IMMEDIATE_STOP_SECONDS_MAX)
+        # One that is still setting itself up may not listen to the first.
+        for how in (signal.SIGQUIT, signal.SIGKILL):
+            if self.pid is not None:
+                _send(self.pid, how)
+                await self._gone(IMMEDIATE_STOP_SECONDS_MAX)
 
 
 def _prepare_way(plan: ServerPlan) -> Account:

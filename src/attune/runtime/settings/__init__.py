@@ -6,12 +6,12 @@ from attune.runtime.settings.problems import Problem, SettingsError
 from attune.runtime.settings.report import SettingLine, describe_settings, settings_reference
 from attune.runtime.settings.resolve import known_settings
 from attune.runtime.settings.schema import (
-    Isolation,
     LogFormat,
     LogLevel,
     Settings,
     TransportKind,
 )
+from attune.runtime.settings.worker import Isolation
 
 __all__ = [
     "Isolation",

@@ -20,6 +20,9 @@ class ActionView:
     entry_point: str | None
     command: str | None
     command_from: str | None
+    image: str | None
+    container: Json
+    http: Json
     parameters: Json
     output: Json
     parameter_delivery: str
@@ -46,9 +49,10 @@ async def find(tx: Tx, ref: str) -> ActionView | None:
     row = await tx.fetch_row(
         """
         SELECT a.id, a.ref, p.ref AS pack, a.label, a.description, a.runner, a.entry_point, a.command, a.command_from,
-               a.parameters, a.output, a.parameter_delivery, a.parameter_format, a.output_format, a.timeout_seconds,
-               a.worker_queue_ttl_seconds, a.retry, a.idempotent, a.on_worker_lost, a.labels, a.isolation, a.adhoc,
-               a.enabled, cardinality(a.lost_workers) AS workers_lost, a.quarantined_at, a.created, a.updated
+               a.image, a.container, a.http, a.parameters, a.output, a.parameter_delivery, a.parameter_format,
+               a.output_format, a.timeout_seconds, a.worker_queue_ttl_seconds, a.retry, a.idempotent,
+               a.on_worker_lost, a.labels, a.isolation, a.adhoc, a.enabled,
+               cardinality(a.lost_workers) AS workers_lost, a.quarantined_at, a.created, a.updated
           FROM action a JOIN pack p ON p.id = a.pack
          WHERE a.ref = $1
         """,
@@ -62,9 +66,10 @@ async def list_page(tx: Tx, *, pack: str | None, after: int, limit: int) -> list
     rows = await tx.fetch(
         """
         SELECT a.id, a.ref, p.ref AS pack, a.label, a.description, a.runner, a.entry_point, a.command, a.command_from,
-               a.parameters, a.output, a.parameter_delivery, a.parameter_format, a.output_format, a.timeout_seconds,
-               a.worker_queue_ttl_seconds, a.retry, a.idempotent, a.on_worker_lost, a.labels, a.isolation, a.adhoc,
-               a.enabled, cardinality(a.lost_workers) AS workers_lost, a.quarantined_at, a.created, a.updated
+               a.image, a.container, a.http, a.parameters, a.output, a.parameter_delivery, a.parameter_format,
+               a.output_format, a.timeout_seconds, a.worker_queue_ttl_seconds, a.retry, a.idempotent,
+               a.on_worker_lost, a.labels, a.isolation, a.adhoc, a.enabled,
+               cardinality(a.lost_workers) AS workers_lost, a.quarantined_at, a.created, a.updated
           FROM action a JOIN pack p ON p.id = a.pack
          WHERE a.id > $2 AND ($1::text IS NULL OR p.ref = $1)
          ORDER BY a.id LIMIT $3

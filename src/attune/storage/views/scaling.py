@@ -18,8 +18,7 @@ async def list_demand(tx: Tx) -> list[PoolDemand]:
         WITH ended AS (
             SELECT action, ended_at FROM (SELECT * FROM execution ORDER BY id DESC LIMIT $1) n
              WHERE started_at IS NOT NULL AND ended_at > now() - make_interval(secs => $2)
-        ), quarantined AS (
-            SELECT id FROM action WHERE quarantined_at IS NOT NULL
+        ), quarantined AS (SELECT id FROM action WHERE quarantined_at IS NOT NULL
         ), counted (action, running, held, ended, dead) AS (
             SELECT e.action, count(*), 0, 0, 0 FROM assignment s JOIN execution e ON e.id = s.execution_id GROUP BY 1
             UNION ALL
@@ -49,7 +48,8 @@ async def list_demand(tx: Tx) -> list[PoolDemand]:
                count(w.id)::int AS workers, COALESCE(sum(w.capacity), 0)::int AS capacity
           FROM pools p
           LEFT JOIN worker w ON w.status = 'active' AND NOT w.cordoned AND p.runner = ANY (w.runtimes)
-               AND p.labels <@ w.labels AND isolation_level(p.isolation) <= isolation_level(w.isolation)
+               AND p.labels <@ w.labels
+               AND (p.runner = 'container' OR isolation_level(p.isolation) <= isolation_level(w.isolation))
                AND w.last_heartbeat >= now() - make_interval(secs => $4 * w.heartbeat_interval)
          WHERE p.running + p.unplaced + p.held > 0 OR p.ended > 0 OR p.dead > 0
          GROUP BY p.pool, p.runner, p.labels, p.isolation, p.running, p.unplaced, p.held, p.ended, p.dead

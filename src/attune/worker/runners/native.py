@@ -9,6 +9,7 @@ from attune.domain.json_values import Json
 from attune.domain.retry import Ending
 from attune.worker.results import finish_with
 from attune.worker.runners.protocol import Attempt, Output, failed, stopped
+from attune.worker.runners.stopping import Stopped, until_stopped
 
 Parameters = Mapping[str, Json]
 
@@ -64,19 +65,10 @@ class NativeRunner:
     async def _call(
         self, attempt: Attempt, function: Callable[[Parameters], Awaitable[Json]], parameters: Parameters
     ) -> Ending:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101  a coroutine that runs is in a task
-        attempt.stop.listen(lambda _reason: task.cancel())
         try:
-            result = await function(parameters)
+            result = await until_stopped(attempt, function(parameters))
         except ActionFailed as error:
             return failed(attempt, "failed", str(error))
-        except asyncio.CancelledError:
-            if attempt.stop.reason is None:
-                raise  # Not the attempt is stopped, but the whole worker.
-            while task.uncancel():
-                pass  # A more urgent reason cancels again.
-            return stopped(attempt, attempt.stop.reason)
-        finally:
-            attempt.stop.forget_listener()
+        except Stopped as early:
+            return stopped(attempt, early.reason)
         return finish_with(attempt, result)

@@ -8,8 +8,9 @@ from attune.packs.store import content_folder
 from attune.runtime.clock import new_uuid
 from attune.worker.environments.node import NodeEnvironments
 from attune.worker.environments.store import Environments, Recipe, Say
+from attune.worker.runners.contract import Unrunnable
 from attune.worker.runners.protocol import Attempt
-from attune.worker.runners.script import Command, Unrunnable, entry_file, environment_for
+from attune.worker.runners.script import Command, entry_file, environment_for
 from attune.worker.runtimes.node import Node
 
 # Below an environment: the packs that use it, as links.

@@ -14,8 +14,9 @@ from attune.worker.environments.python import PythonEnvironments
 from attune.worker.environments.store import Environments, Recipe, Say
 from attune.worker.forking.pool import ForkServers, Warm
 from attune.worker.launcher.order import Account, Walls
+from attune.worker.runners.contract import Unrunnable
 from attune.worker.runners.protocol import Attempt
-from attune.worker.runners.script import Command, Unrunnable, entry_file, environment_for
+from attune.worker.runners.script import Command, entry_file, environment_for
 from attune.worker.runners.workspace import FAILURE_FILE
 from attune.worker.runtimes.ask import NotOffered
 

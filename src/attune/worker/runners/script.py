@@ -7,46 +7,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from attune.domain.definitions import OutputFormat, ParameterDelivery
-from attune.domain.json_values import Json
 from attune.domain.retry import Ending
 from attune.packs.read import entry_point_path
 from attune.storage.executions import Startable
-from attune.worker.delivery import Undeliverable, write_parameters
+from attune.worker.delivery import Undeliverable
 from attune.worker.environments.build import BuildFailed
 from attune.worker.environments.store import Environments, Recipe, Say, StoppedEarly
 from attune.worker.isolation import Confinement
-from attune.worker.launcher.child import Child, LauncherLost, Pipe
+from attune.worker.launcher.child import Child, LauncherLost
 from attune.worker.launcher.client import Launcher
 from attune.worker.launcher.order import Order, OrderTooLarge
 from attune.worker.processes import MARKER_VARIABLE, Children, Marking
 from attune.worker.results import Captured
-from attune.worker.runners.protocol import Attempt, Output, Stream, failed, stopped
+from attune.worker.runners.contract import Unrunnable, capture, deliver, make_variables, never_began, read_stream
+from attune.worker.runners.protocol import Attempt, Output, Stream, stopped
 from attune.worker.runners.script_ending import ending_of, launcher_lost
-from attune.worker.runners.workspace import (
-    OUTPUT_FILE,
-    PARAMETERS_FILE,
-    hand_over,
-    make_directory,
-    remove_directory,
-    write_private,
-)
+from attune.worker.runners.workspace import hand_over, make_directory, remove_directory
 from attune.worker.tree import Tree
 
 # Nothing of the worker's own environment reaches a script, its search path included.
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-READ_BYTES: Final = 64 * 1024
 ACTIONS_FOLDER: Final = "actions"
-# A full disk, or a full share of it.
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-class Unrunnable(Exception):
-    """There is nothing to run; the code and message are the execution's error."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class Spawner(Protocol):
@@ -100,22 +81,15 @@ class ScriptRunner:
         try:
             directory = make_directory(self.plan.scratch, attempt.work.execution_id)
             command = await self.language.prepare(attempt, directory, _sayer(output))
-            fed = _deliver(attempt.work, directory)
+            fed = deliver(attempt.work, directory)
             return await self._run_in(attempt, output, directory, command=command, fed=fed)
-        except Unrunnable as error:
-            return failed(attempt, error.code, str(error))
-        except Undeliverable as error:
-            return failed(attempt, "bad_parameters", str(error))
         except StoppedEarly:
             assert attempt.stop.reason is not None  # noqa: S101  that is what it means
             return stopped(attempt, attempt.stop.reason)
         except LauncherLost:
             return launcher_lost(attempt)
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
-            self.plan.disk_doubted.set()
-            return failed(attempt, "no_space", f"there is no room left on the worker's disk: {error.strerror}")
+        except (Unrunnable, Undeliverable, OSError) as error:
+            return never_began(attempt, error, disk_doubted=self.plan.disk_doubted)
         finally:
             if directory is not None:
                 await remove_directory(directory)
@@ -125,12 +99,12 @@ class ScriptRunner:
     ) -> Ending:
         if attempt.stop.reason is not None:
             return stopped(attempt, attempt.stop.reason)
-        environment = {**self._environment(attempt, directory, fed=fed is not None), **command.environment}
+        environment = {**self._environment(attempt, directory), **command.environment}
         child = await self._start(attempt, command, directory, environment, fed=fed)
         tree = Tree(
             child, self.plan.children, marker=environment[MARKER_VARIABLE], grace_seconds=self.plan.grace_seconds
         )
-        captured = _capture(attempt)
+        captured = capture(attempt)
         attempt.stop.listen(tree.stop)
         try:
             await _attend(child, tree, captured=captured, output=output)
@@ -143,7 +117,7 @@ class ScriptRunner:
         try:
             if child.not_entered is not None:
                 raise _unstarted(command, child.not_entered.number, str(child.not_entered))
-            return ending_of(attempt, child, captured, directory, whole_tree_gone=tree.gone)
+            return ending_of(attempt, child.exit_code, captured, directory, whole_tree_gone=tree.gone)
         finally:
             captured[Stream.STDOUT].close()
 
@@ -170,31 +144,11 @@ class ScriptRunner:
         except OSError as error:
             raise _unstarted(command, error.errno, error.strerror or str(error)) from None
 
-    def _environment(self, attempt: Attempt, directory: Path, *, fed: bool) -> dict[str, str]:
-        work = attempt.work
-        environment = {
-            "PATH": PATH,
-            "HOME": str(directory),
-            "LANG": "C.UTF-8",
-            "TMPDIR": str(directory),
-            "ATTUNE_EXECUTION_ID": str(work.execution_id),
-            "ATTUNE_ACTION": work.action_ref,
-            "ATTUNE_PACK": work.pack_ref,
-            "ATTUNE_ATTEMPT": str(work.attempt),
-            # The same for every attempt, so that a script can make its own effects happen once.
-            "ATTUNE_IDEMPOTENCY_KEY": f"execution-{work.execution_id}",
-            "ATTUNE_OUTPUT": str(directory / OUTPUT_FILE),
-            MARKER_VARIABLE: self.plan.marking.marker(work.execution_id, work.attempt),
-        }
-        if not fed:
-            environment["ATTUNE_PARAMETER_FILE"] = str(directory / PARAMETERS_FILE)
-        if self.plan.api_url:
-            environment["ATTUNE_API_URL"] = self.plan.api_url
-            if attempt.token:
-                environment["ATTUNE_API_TOKEN"] = attempt.token
-        if work.traceparent:
-            environment["TRACEPARENT"] = work.traceparent
-        return environment
+    def _environment(self, attempt: Attempt, directory: Path) -> dict[str, str]:
+        work, place = attempt.work, str(directory)
+        marker = self.plan.marking.marker(work.execution_id, work.attempt)
+        variables = make_variables(attempt, home=place, folder=place, marker=marker, api_url=self.plan.api_url)
+        return {"PATH": PATH, **variables}
 
 
 def entry_file(folder: Path, work: Startable) -> Path:
@@ -227,30 +181,11 @@ def _sayer(output: Output) -> Say:
     return say
 
 
-def _capture(attempt: Attempt) -> dict[Stream, Captured]:
-    """Of what becomes a result the beginning is kept; of everything else only the end."""
-    keep = 0 if attempt.work.output_format == OutputFormat.TEXT else attempt.artifact_bytes_max
-    return {
-        Stream.STDOUT: Captured(attempt.masker, keep=keep),
-        Stream.STDERR: Captured(attempt.masker, keep=0),
-    }
-
-
-def _deliver(work: Startable, directory: Path) -> bytes | None:
-    """The bytes for standard input; None if the parameters lie in a file instead."""
-    parameters: Mapping[str, Json] = work.parameters if isinstance(work.parameters, dict) else {}
-    content = write_parameters(parameters, work.parameter_format)
-    if work.parameter_delivery == ParameterDelivery.STDIN:
-        return content
-    write_private(directory / PARAMETERS_FILE, content)
-    return None
-
-
 async def _attend(child: Child, tree: Tree, *, captured: Mapping[Stream, Captured], output: Output) -> None:
     """Read both streams to their end, and see the whole tree off."""
     readers = asyncio.gather(
-        _read(child.stdout, Stream.STDOUT, captured[Stream.STDOUT], output),
-        _read(child.stderr, Stream.STDERR, captured[Stream.STDERR], output),
+        read_stream(child.stdout, Stream.STDOUT, captured[Stream.STDOUT], output),
+        read_stream(child.stderr, Stream.STDERR, captured[Stream.STDERR], output),
     )
     try:
         await child.exited
@@ -260,9 +195,3 @@ async def _attend(child: Child, tree: Tree, *, captured: Mapping[Stream, Capture
     finally:
         readers.cancel()
         child.close()
-
-
-async def _read(pipe: Pipe, stream: Stream, captured: Captured, output: Output) -> None:
-    while content := await pipe.read(READ_BYTES):
-        captured.add(content)
-        await output.write(stream, content)

@@ -13,7 +13,6 @@ from attune.domain.definitions import OutputFormat
 from attune.domain.execution import Failure
 from attune.domain.json_values import Json
 from attune.domain.retry import Ending, Large, Outcome
-from attune.worker.launcher.child import Child
 from attune.worker.results import (
     PARSERS,
     RESULT_BYTES_MAX,
@@ -37,9 +36,14 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 def ending_of(
-    attempt: Attempt, child: Child, captured: Mapping[Stream, Captured], directory: Path, *, whole_tree_gone: bool
+    attempt: Attempt,
+    exit_code: int | None,
+    captured: Mapping[Stream, Captured],
+    directory: Path,
+    *,
+    whole_tree_gone: bool,
 ) -> Ending:
-    exit_code = child.exit_code
+    """`directory` is where the script may have left files; without an exit code nobody saw how it ended."""
     seen = tails(exit_code, captured[Stream.STDOUT], captured[Stream.STDERR])
     if not whole_tree_gone:
         return failed(attempt, "tree_survived", "some of its processes could not be killed", result=seen)

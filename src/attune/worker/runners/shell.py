@@ -8,8 +8,9 @@ from typing import Final
 from attune.packs.store import content_folder
 from attune.storage.executions import Startable
 from attune.worker.environments.store import Say
+from attune.worker.runners.contract import Unrunnable
 from attune.worker.runners.protocol import Attempt
-from attune.worker.runners.script import ACTIONS_FOLDER, PATH, Command, Unrunnable
+from attune.worker.runners.script import ACTIONS_FOLDER, PATH, Command
 from attune.worker.runners.workspace import COMMAND_FILE, write_private
 
 SHELL: Final = "/bin/sh"
@@ -29,7 +30,7 @@ class ShellLanguage:
         if work.entry_point is not None:
             folder = content_folder(self._packs, work.pack_ref, work.pack_digest)
             return Command(words=_script_command(folder / ACTIONS_FOLDER / work.entry_point))
-        text = _command_text(work)
+        text = command_text(work)
         if work.command_from is None and len(text) <= ARGUMENT_CHARACTERS_MAX:
             return Command(words=[SHELL, "-c", text])
         # In a file, because every account of the machine can read the arguments of a process, and a parameter may
@@ -37,7 +38,8 @@ class ShellLanguage:
         return Command(words=[SHELL, str(write_private(directory / COMMAND_FILE, text.encode()))])
 
 
-def _command_text(work: Startable) -> str:
+def command_text(work: Startable) -> str:
+    """The command an action says, or is told."""
     if work.command_from is None:
         text = work.command
     else:
@@ -49,7 +51,14 @@ def _command_text(work: Startable) -> str:
 
 
 def _script_command(script: Path) -> list[str]:
-    """The interpreter its first line names, else the shell."""
+    command = interpreter_of(script)
+    if shutil.which(command[0], path=PATH) is None:
+        raise Unrunnable("missing_interpreter", f"{script.name} asks for {command[0]}, which is not on this worker")
+    return [*command, str(script)]
+
+
+def interpreter_of(script: Path) -> list[str]:
+    """What its first line names, else the shell."""
     try:
         with script.open("rb") as file:
             first = file.read(SHEBANG_BYTES_MAX).split(b"\n", 1)[0]
@@ -57,7 +66,4 @@ def _script_command(script: Path) -> list[str]:
         reason = error.strerror or str(error)
         raise Unrunnable("missing_entry_point", f"{script.name} cannot be read: {reason}") from None
     words = shlex.split(first[2:].decode(errors="replace")) if first.startswith(b"#!") else []
-    command = words or [SHELL]
-    if shutil.which(command[0], path=PATH) is None:
-        raise Unrunnable("missing_interpreter", f"{script.name} asks for {command[0]}, which is not on this worker")
-    return [*command, str(script)]
+    return words or [SHELL]

@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from attune.worker.containers.engine import Engine
+from attune.worker.containers.offer import offer_containers
 from attune.worker.environments.build import Builder
 from attune.worker.environments.store import Environments
 from attune.worker.forking.pool import ForkServers
@@ -20,6 +22,8 @@ class Equipment:
     environments: Environments
     fork_servers: ForkServers
     offer: Offer
+    # What makes containers, if anything does.
+    engine: Engine | None
 
     async def close(self) -> None:
         await self.environments.close()
@@ -28,7 +32,7 @@ class Equipment:
 
 
 async def equip(plan: WorkerPlan, scripts: ScriptPlan, *, variables: Mapping[str, str] = os.environ) -> Equipment:
-    """Ask the machine what there is; `variables` say where packages come from."""
+    """Ask the machine what there is; `variables` say where packages come from, and containers."""
     marking, children = scripts.marking, scripts.children
     environments = Environments(
         plan.environments,
@@ -38,6 +42,7 @@ async def equip(plan: WorkerPlan, scripts: ScriptPlan, *, variables: Mapping[str
     programs = lay_out(plan.environments / "programs")
     marker = f"{marking.worker_prefix}fork-server/"
     fork_servers = ForkServers(scripts.launcher, children, programs / FORK_SERVER, marker=marker)
+    engine = await offer_containers(plan.container, marking, children, variables=variables)
     ground = Ground(
         plan=plan,
         scripts=scripts,
@@ -46,6 +51,12 @@ async def equip(plan: WorkerPlan, scripts: ScriptPlan, *, variables: Mapping[str
         programs=programs,
         fork_servers=fork_servers,
         variables=variables,
+        engine=engine,
     )
-    offer = await probe_runtimes(ground)
-    return Equipment(scripts=scripts, environments=environments, fork_servers=fork_servers, offer=offer)
+    return Equipment(
+        scripts=scripts,
+        environments=environments,
+        fork_servers=fork_servers,
+        offer=await probe_runtimes(ground),
+        engine=engine if isinstance(engine, Engine) else None,
+    )

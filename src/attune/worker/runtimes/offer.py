@@ -11,6 +11,7 @@ from attune.domain.definitions import Isolation
 from attune.domain.definitions import Runner as RunnerName
 from attune.domain.placement import LEVELS
 from attune.worker import programs
+from attune.worker.containers.engine import Engine
 from attune.worker.environments.build import Builder
 from attune.worker.environments.node import NodeEnvironments
 from attune.worker.environments.python import PythonEnvironments
@@ -20,6 +21,8 @@ from attune.worker.isolation import Confinement
 from attune.worker.launcher.client import PROGRAM as LAUNCH_SERVER
 from attune.worker.launcher.order import Account, Walls
 from attune.worker.plan import WorkerPlan
+from attune.worker.runners.container import ContainerPlan, ContainerRunner
+from attune.worker.runners.http import HttpRunner
 from attune.worker.runners.native import NativeRunner
 from attune.worker.runners.node import NodeLanguage
 from attune.worker.runners.protocol import Runner
@@ -55,6 +58,7 @@ class Ground:
     fork_servers: ForkServers
     # The worker's own variables: they say where packages come from.
     variables: Mapping[str, str]
+    engine: Engine | NotOffered
 
 
 async def probe_runtimes(ground: Ground) -> Offer:
@@ -62,9 +66,15 @@ async def probe_runtimes(ground: Ground) -> Offer:
     runners: dict[str, Runner] = {
         RunnerName.NATIVE: NativeRunner(),
         RunnerName.SHELL: ScriptRunner(ground.scripts, ShellLanguage(ground.plan.packs)),
+        RunnerName.HTTP: HttpRunner(allow=ground.plan.http_allow, version=ground.plan.version),
     }
     details: dict[str, str] = {}
-    for name, offer in ((RunnerName.PYTHON, _offer_python), (RunnerName.NODE, _offer_node)):
+    looked_for = (
+        (RunnerName.PYTHON, _offer_python),
+        (RunnerName.NODE, _offer_node),
+        (RunnerName.CONTAINER, _offer_containers),
+    )
+    for name, offer in looked_for:
         try:
             runners[name], details[name] = await offer(ground)
         except NotOffered as error:
@@ -128,6 +138,22 @@ async def _offer_node(ground: Ground) -> tuple[Runner, str]:
         )
     language = NodeLanguage(plan.packs, node, ground.environments, making)
     return ScriptRunner(ground.scripts, language), node.describe()
+
+
+async def _offer_containers(ground: Ground) -> tuple[Runner, str]:
+    engine, scripts = ground.engine, ground.scripts
+    if isinstance(engine, NotOffered):
+        raise engine
+    plan = ContainerPlan(
+        engine=engine,
+        packs=ground.plan.packs,
+        scratch=scripts.scratch,
+        marking=scripts.marking,
+        grace_seconds=scripts.grace_seconds,
+        api_url=scripts.api_url,
+        disk_doubted=scripts.disk_doubted,
+    )
+    return ContainerRunner(plan), engine.describe()
 
 
 def lay_out(folder: Path) -> Path:

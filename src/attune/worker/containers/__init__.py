@@ -1,0 +1,1 @@
+"""Containers of actions: what makes them here, how they are told apart, and how none is left behind."""
