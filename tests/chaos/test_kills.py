@@ -7,25 +7,30 @@ import pytest
 from tests.chaos.kills import KillPlan, run_kills
 from tests.chaos.run import violations
 from tests.witness.platform import running_platform
+from tests.witness.scale import scaled
 
 CAPACITY = 8
 
 
-@pytest.fixture(params=["postgres", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
-def settings(request: pytest.FixtureRequest) -> dict[str, str]:
-    """What the platform of a test runs with, on each transport."""
-    chosen = {"ATTUNE__WORKER__CAPACITY": str(CAPACITY)}
-    if request.param == "rabbitmq":
-        chosen["ATTUNE__MESSAGE_QUEUE__URL"] = request.getfixturevalue("rabbitmq_url")
-    return chosen
+RABBITMQ = pytest.mark.rabbitmq
+# Each transport and each kind of action; all of them together are for the full form.
+CASES = [
+    pytest.param("postgres", True),
+    pytest.param("rabbitmq", False, marks=RABBITMQ),
+    pytest.param("rabbitmq", True, marks=RABBITMQ),
+    pytest.param("postgres", False),
+][: scaled(short=2, full=4)]
 
 
 @pytest.mark.journey
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize(("transport", "idempotent"), CASES)
 async def test_killing_every_process_once_loses_and_doubles_nothing(
-    settings: dict[str, str], *, idempotent: bool
+    request: pytest.FixtureRequest, transport: str, *, idempotent: bool
 ) -> None:
+    settings = {"ATTUNE__WORKER__CAPACITY": str(CAPACITY)}
+    if transport == "rabbitmq":
+        settings["ATTUNE__MESSAGE_QUEUE__URL"] = request.getfixturevalue("rabbitmq_url")
     plan = KillPlan(rounds=1, count=100, idempotent=idempotent, seed=7)
     async with running_platform(settings=settings) as platform:
         outcome = await run_kills(platform, plan)

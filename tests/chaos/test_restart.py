@@ -21,7 +21,7 @@ def settings(request: pytest.FixtureRequest) -> dict[str, str]:
 @pytest.mark.timeout(1200)
 async def test_everything_restarted_together_goes_on_without_doing_anything_twice(settings: dict[str, str]) -> None:
     async with running_platform(options=OPTIONS, settings=SETTINGS | settings) as platform:
-        outcome = await run_restart(platform, scaled(short=600, full=10_000))
+        outcome = await run_restart(platform, scaled(short=300, full=10_000))
         check = await platform.run("check", "-o", "json", check=False)
 
     assert outcome.violations == []

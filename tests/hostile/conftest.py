@@ -20,6 +20,7 @@ import pytest
 
 from attune.worker.processes import Marking, end_all, find_marked
 from tests.plugins.report import ONLY_ROOT, not_run
+from tests.witness.scale import scaled
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE_PACKAGES = Path(msgspec.__file__).parents[1]
@@ -43,12 +44,13 @@ class Ground:
         return self.level != "none"
 
 
+# The last shares its account with the first and its walls with the third.
 GROUNDS = [
     Ground(root=True, level="user"),
-    Ground(root=True, level="namespace"),
     Ground(root=False, level="none"),
     Ground(root=False, level="namespace"),
-]
+    Ground(root=True, level="namespace"),
+][: scaled(short=3, full=4)]
 
 
 @pytest.fixture(params=GROUNDS, ids=lambda each: f"{'root' if each.root else 'ordinary'}-{each.level}")

@@ -16,7 +16,7 @@ from tests.witness.arrange import make_worker
 from tests.witness.lines import nothing_is_broken
 
 # The full run sets at least 500 here.
-EXAMPLES = int(os.environ.get("ATTUNE_SIMULATION_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("ATTUNE_SIMULATION_EXAMPLES", "20"))
 # A worker that is never full, and whose silence nobody notices.
 ENDLESS = {"capacity": 1_000_000, "heartbeat_interval": 100_000.0}
 
