@@ -20,6 +20,7 @@ from tests.witness.waiting import until
 VICTIMS = ("api-1", "executor-1", "worker-1", "sensor-1", "notifier-1", "postgres")
 # Whose death may cost an attempt: the worker itself, and the database it must reach to keep its leases.
 BLAMED = {"worker-1", "postgres"}
+HANDED_BACK = "worker had no free slot"
 BATCH = 5
 # Long enough that a kill always meets some of them running.
 WORK_SECONDS = 0.5
@@ -205,5 +206,6 @@ async def _explain(client: httpx2.AsyncClient, outcome: Outcome, execution_id: i
             for outage in outcome.outages
             if outage.victim in BLAMED and outage.began < gone and placed[attempt] < outage.ended
         ]
-        if not blamed:
+        # A worker that gives back what it has no room for has not tried it.
+        if not blamed and left["reason"] != HANDED_BACK:
             outcome.unexplained.append(f"{execution_id}, attempt {attempt}: {left['actor']}: {left['reason']}")

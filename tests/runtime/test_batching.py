@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attune.runtime.batching import Batcher, BatcherClosed, Overloaded
+from tests.witness.apart import run_apart
 
 
 class Refused(Exception):
@@ -180,5 +181,5 @@ def test_everybody_gets_their_own_answer(numbers: list[int], bad: frozenset[int]
         batcher = Batcher(Doubler(bad=bad), batch_max=batch_max)
         return await asyncio.gather(*(batcher.submit(number) for number in numbers), return_exceptions=True)
 
-    for number, answer in zip(numbers, asyncio.run(run()), strict=True):
+    for number, answer in zip(numbers, run_apart(run()), strict=True):
         assert isinstance(answer, Refused) if number in bad else answer == number * 2

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from attune.storage.database import Database
 from tests.simulation.world import KINDS, Step, World
+from tests.witness.apart import in_a_thread
 from tests.witness.arrange import make_worker
 from tests.witness.lines import nothing_is_broken
 
@@ -35,6 +36,11 @@ STEPS = st.lists(
 
 @pytest.mark.timeout(3600)
 def test_interleaved_transactions_leave_lines_as_the_specification_says(database_url: str) -> None:
+    in_a_thread(lambda: compare(database_url))
+
+
+def compare(database_url: str) -> None:
+    """Let random histories happen, one after the other, in one loop."""
     with asyncio.Runner() as runner:
         database = runner.run(Database.connect(database_url, size=2, application="attune-test"))
         worker = runner.run(make_worker(database, **ENDLESS))  # type: ignore[arg-type]  # a mapping of its arguments
