@@ -10,27 +10,30 @@ from tests.witness.platform import running_platform
 from tests.witness.scale import scaled
 
 CAPACITY = 8
-
-
 RABBITMQ = pytest.mark.rabbitmq
 # Each transport and each kind of action; all of them together are for the full form.
 CASES = [
-    pytest.param("postgres", True),
-    pytest.param("rabbitmq", False, marks=RABBITMQ),
-    pytest.param("rabbitmq", True, marks=RABBITMQ),
-    pytest.param("postgres", False),
+    pytest.param(("postgres", True), id="postgres-repeatable"),
+    pytest.param(("rabbitmq", False), id="rabbitmq-once", marks=RABBITMQ),
+    pytest.param(("rabbitmq", True), id="rabbitmq-repeatable", marks=RABBITMQ),
+    pytest.param(("postgres", False), id="postgres-once"),
 ][: scaled(short=2, full=4)]
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> tuple[dict[str, str], bool]:
+    """What the platform of a test runs with, and whether its actions may be repeated."""
+    name, idempotent = request.param
+    settings = {"ATTUNE__WORKER__CAPACITY": str(CAPACITY)}
+    if name == "rabbitmq":
+        settings["ATTUNE__MESSAGE_QUEUE__URL"] = request.getfixturevalue("rabbitmq_url")
+    return settings, idempotent
 
 
 @pytest.mark.journey
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("transport", "idempotent"), CASES)
-async def test_killing_every_process_once_loses_and_doubles_nothing(
-    request: pytest.FixtureRequest, transport: str, *, idempotent: bool
-) -> None:
-    settings = {"ATTUNE__WORKER__CAPACITY": str(CAPACITY)}
-    if transport == "rabbitmq":
-        settings["ATTUNE__MESSAGE_QUEUE__URL"] = request.getfixturevalue("rabbitmq_url")
+async def test_killing_every_process_once_loses_and_doubles_nothing(case: tuple[dict[str, str], bool]) -> None:
+    settings, idempotent = case
     plan = KillPlan(rounds=1, count=100, idempotent=idempotent, seed=7)
     async with running_platform(settings=settings) as platform:
         outcome = await run_kills(platform, plan)
