@@ -7,4 +7,5 @@ pytest_plugins = [
     "tests.plugins.rabbitmq",
     "tests.plugins.database",
     "tests.plugins.rounds",
+    "tests.plugins.simulated",
 ]

@@ -256,6 +256,20 @@ async def list_stuck(tx: Tx, *, seconds: float, limit: int) -> list[int]:
     )
 
 
+async def list_leaked(tx: Tx, *, seconds: float, limit: int) -> list[tuple[int, int]]:
+    """Who ended a while ago and still holds a slot, with the last attempt: the message about the end was lost."""
+    rows = await tx.fetch(
+        """
+        SELECT x.id, x.attempt FROM line_entry e JOIN execution x ON x.id = e.execution_id
+         WHERE e.state = 'active' AND x.ended_at < now() - make_interval(secs => $1)
+         ORDER BY x.id LIMIT $2
+        """,
+        seconds,
+        limit,
+    )
+    return [(row["id"], row["attempt"]) for row in rows]
+
+
 async def delete_idle(tx: Tx, *, seconds: float, limit: int) -> int:
     """Remove lines of groups that are idle, unless a live execution still has its place in one to return to.
 

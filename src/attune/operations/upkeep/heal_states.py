@@ -9,6 +9,8 @@ from attune.storage.tx import Tx
 OVERDUE_SECONDS = 60.0
 UNPLACED_SECONDS = 5.0
 STUCK_SECONDS = 5.0
+# A slot is given back within milliseconds of an end, by a message that a broker may lose with its disk.
+LEAKED_SECONDS = 5.0
 HEALED_MAX = 1000
 
 
@@ -21,6 +23,9 @@ async def heal_states(tx: Tx) -> int:
     stuck = await lines.list_stuck(tx, seconds=STUCK_SECONDS, limit=HEALED_MAX)
     if stuck:
         tx.announce(MessageType.LINE_CHANGED, MessageType.LINE_CHANGED, [(line_id, 0) for line_id in stuck])
+    leaked = await lines.list_leaked(tx, seconds=LEAKED_SECONDS, limit=HEALED_MAX)
+    if leaked:
+        tx.announce(MessageType.EXECUTION_COMPLETED, MessageType.EXECUTION_COMPLETED, leaked)
     if await unplaced.exists_older_than(tx, seconds=UNPLACED_SECONDS):
         await hint_room(tx)
-    return len(overdue) + len(stuck)
+    return len(overdue) + len(stuck) + len(leaked)
