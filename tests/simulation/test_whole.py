@@ -22,7 +22,7 @@ from tests.simulation.whole.traces import TRACES
 
 Record = Callable[[str, object], None]
 
-SEEDS = int(os.environ.get("ATTUNE_SIMULATION_SEEDS", "1000"))
+SEEDS = int(os.environ.get("ATTUNE_SIMULATION_SEEDS", "300"))
 FIRST_SEED = int(os.environ.get("ATTUNE_SIMULATION_FIRST_SEED", "0"))
 # As they are before anything stands in for them.
 ORIGINALS = {(module, name): getattr(module, name) for module, names in STAND_INS.items() for name in names}
