@@ -6,6 +6,7 @@ pytest_plugins = [
     "tests.plugins.waiting_tasks",
     "tests.plugins.rabbitmq",
     "tests.plugins.database",
+    "tests.plugins.places",
     "tests.plugins.rounds",
     "tests.plugins.simulated",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -37,18 +36,6 @@ async def engine(podman: Podman) -> Engine:
         return await find_engine("podman", podman.environment, Children())
     except NoEngine as error:
         not_run(str(error), cure=CURE)
-
-
-@pytest.fixture
-def marking(tmp_path: Path) -> Marking:
-    return Marking(home=tmp_path, worker="worker-1", instance=uuid4())
-
-
-@pytest.fixture
-def packs(tmp_path: Path) -> Path:
-    folder = tmp_path / "packs"
-    folder.mkdir()
-    return folder
 
 
 @pytest.fixture

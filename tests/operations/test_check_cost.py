@@ -10,7 +10,7 @@ from attune.storage.tx import Tx
 from attune.storage.upkeep import checkpoints
 from attune.storage.upkeep.claims.invariant import Reads
 from attune.storage.upkeep.invariants import INVARIANTS, find_violations
-from tests.witness.past import make_past
+from tests.witness.past import count_read, make_past
 
 ENDED = 5000
 WAITING = 500
@@ -30,19 +30,8 @@ async def verified(database: Database) -> Database:
     return database
 
 
-async def read(tx: Tx) -> dict[str, int]:
-    """How many entries and rows this transaction has read of what grows with the past, and where it was too many."""
-    rows = await tx.fetch(
-        """
-        SELECT c.relname, pg_stat_get_xact_tuples_returned(c.oid) AS tuples
-          FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid
-          LEFT JOIN pg_am m ON m.oid = c.relam
-          JOIN pg_class t ON t.oid = COALESCE(i.indrelid, c.oid)
-         WHERE c.relkind IN ('r', 'i') AND m.amname IS DISTINCT FROM 'brin'
-           AND (t.relname = 'execution' OR t.relname ~ '^(execution_history|admission_log)_')
-        """
-    )
-    return {row["relname"]: row["tuples"] for row in rows if row["tuples"] > READ_MAX}
+async def list_much(tx: Tx) -> dict[str, int]:
+    return {name: read for name, read in (await count_read(tx)).items() if read > READ_MAX}
 
 
 async def test_a_check_from_a_checkpoint_on_reads_nothing_of_what_was_verified(verified: Database) -> None:
@@ -55,7 +44,7 @@ async def test_a_check_from_a_checkpoint_on_reads_nothing_of_what_was_verified(v
             since = await checkpoints.find_verified(tx)
             await checkpoints.avoid_whole_tables(tx, invariant.reads, since)
             assert await find_violations(tx, invariant, since) == (0, [])
-            if large := await read(tx):
+            if large := await list_much(tx):
                 too_much[invariant.name] = large
     assert too_much == {}
 
@@ -64,7 +53,7 @@ async def test_a_check_of_everything_reads_it(verified: Database) -> None:
     (order,) = [invariant for invariant in INVARIANTS if invariant.name == "line_order"]
     async with verified.snapshot(application="check") as tx:
         assert await find_violations(tx, order, checkpoints.EVERYTHING) == (0, [])
-        assert await read(tx) != {}
+        assert await list_much(tx) != {}
 
 
 async def test_what_stands_now_is_checked_without_reading_who_ended(verified: Database) -> None:
@@ -75,6 +64,6 @@ async def test_what_stands_now_is_checked_without_reading_who_ended(verified: Da
             async with verified.snapshot(application="check") as tx:
                 await checkpoints.prepare_reading(tx)
                 assert await find_violations(tx, invariant, checkpoints.EVERYTHING) == (0, [])
-                if (rows := (await read(tx)).get("execution", 0)) > WAITING:
+                if (rows := (await list_much(tx)).get("execution", 0)) > WAITING:
                     too_much[invariant.name] = rows
     assert too_much == {}

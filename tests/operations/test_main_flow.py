@@ -29,6 +29,7 @@ from tests.witness.arrange import (
     statuses,
 )
 
+SECONDS_MAX = 30
 SUCCESS = Ending(outcome=Outcome.SUCCEEDED, result={"n": 1})
 FAILURE = Ending(
     outcome=Outcome.FAILED, failure=Failure(code="exit_code", message="exited with 3", by="test"), exit_code=3
@@ -125,6 +126,21 @@ async def test_a_newcomer_waits_behind_those_of_its_pool_who_wait_already(databa
         pool = await tx.fetch_value("SELECT pool FROM unplaced LIMIT 1")
         await place_admitted(tx, [pool], actor="executor test", draw=always_half)
     assert await statuses(database, first + second) == ["scheduled", "scheduled"]
+
+
+async def test_placing_waits_for_nobody_who_is_being_moved_and_looks_again_later(database: Database) -> None:
+    await make_action(database)
+    ids = await request(database, count=3)
+    await place(database, ids)
+    await make_worker(database)
+    async with database.transaction() as holder:
+        await holder.execute("SELECT FROM execution WHERE id = $1 FOR NO KEY UPDATE", ids[0])
+        async with asyncio.timeout(SECONDS_MAX), database.transaction() as tx:
+            await tx.execute("DELETE FROM outbox")
+            pool = await tx.fetch_value("SELECT pool FROM unplaced LIMIT 1")
+            assert await place_admitted(tx, [pool], actor="executor test", draw=always_half) == 2
+    assert await statuses(database, ids) == ["scheduling", "scheduled", "scheduled"]
+    assert "pool.changed" in await outbox_topics(database)
 
 
 async def test_waiting_for_room_leaves_a_hint_so_that_no_wake_up_is_lost(database: Database) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from attune.storage.tx import Tx
 
 LINES = 50
@@ -31,7 +33,8 @@ async def make_past(tx: Tx, *, ended: int, waiting: int) -> None:
     await tx.execute(
         """
         CREATE TEMP TABLE past ON COMMIT DROP AS
-        SELECT l.id AS line_id, s AS seq, row_number() OVER (ORDER BY s, l.id) AS position,
+        SELECT l.id AS line_id, s AS seq,
+               (SELECT count(*) FROM execution) + row_number() OVER (ORDER BY s, l.id) AS position,
                s <= $1::int / $3::int AS ended,
                now() - make_interval(secs => $4 * 86400.0 * (1 - s::float8 / (($1::int + $2::int) / $3::int + 1))) AS at
           FROM (SELECT id FROM line WHERE group_key LIKE 'past %') l
@@ -108,3 +111,18 @@ async def _write(tx: Tx) -> None:
         SELECT position, line_id, 1, seq, 0, 'waiting', at FROM past WHERE NOT ended
         """
     )
+
+
+async def count_read(tx: Tx) -> Counter[str]:
+    """How many entries and rows this connection has read lately of what grows with the past."""
+    rows = await tx.fetch(
+        """
+        SELECT c.relname, pg_stat_get_xact_tuples_returned(c.oid) AS tuples
+          FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid
+          LEFT JOIN pg_am m ON m.oid = c.relam
+          JOIN pg_class t ON t.oid = COALESCE(i.indrelid, c.oid)
+         WHERE c.relkind IN ('r', 'i') AND m.amname IS DISTINCT FROM 'brin'
+           AND (t.relname IN ('execution', 'line_entry') OR t.relname ~ '^(execution_history|admission_log)_')
+        """
+    )
+    return Counter({row["relname"]: row["tuples"] for row in rows})

@@ -36,19 +36,6 @@ async def _children_are_watched_as_in_the_service() -> None:
 
 
 @pytest.fixture
-def marking(tmp_path: Path) -> Marking:
-    return Marking(home=tmp_path, worker="worker-1", instance=uuid4())
-
-
-@pytest.fixture
-def packs(tmp_path: Path) -> Path:
-    """Where installed packs lie."""
-    folder = tmp_path / "packs"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def children() -> Children:
     become_subreaper()
     return Children()

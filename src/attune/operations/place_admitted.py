@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from attune.domain.execution import Status
+from attune.domain.messages import MessageType
 from attune.domain.placement import choose_workers, take_turns, total_room
 from attune.operations.schedule_executions import schedule_executions
 from attune.storage import actions, executions, unplaced, workers
@@ -16,6 +17,8 @@ Draw = Callable[[], float]
 TURNS_WINDOW = 4
 # At most this many executions are placed in one transaction.
 PLACED_MAX = 500
+# By then whoever had locked a row has committed or given up.
+PASSED_OVER_SECONDS = 1.0
 
 
 async def place_admitted(tx: Tx, pools: Sequence[int], *, actor: str, draw: Draw) -> int:
@@ -42,6 +45,10 @@ async def _place_pool(tx: Tx, pool: Pool, *, actor: str, draw: Draw) -> int:
         if item.execution_id in current
         for attempt, worker_id in [current[item.execution_id]]
     ]
+    if len(waiting) < len(first):
+        # Somebody is moving them; whoever is left where it was, is looked at again.
+        topic = MessageType.POOL_CHANGED
+        tx.announce(topic, topic, [(requirements.pool, 0)], delay_seconds=PASSED_OVER_SECONDS)
     chosen = choose_workers(waiting, candidates, requirements, draw=draw)
     await schedule_executions(tx, waiting, chosen, current=Status.SCHEDULING, actor=actor)
     return len(chosen)

@@ -31,14 +31,8 @@ class Started:
 
 async def start_executions(tx: Tx, claims: Sequence[tuple[int, int]], *, claimant: Claimant) -> list[Started]:
     """Start each attempt that is scheduled here; what is missing from the answer is somebody else's or over."""
-    locked = await executions.lock_many(tx, [claim[0] for claim in claims])
-    ready = [
-        (execution_id, attempt)
-        for execution_id, attempt in claims
-        if (row := locked.get(execution_id))
-        and row.running.status is Status.SCHEDULED
-        and row.running.attempt == attempt
-    ]
+    scheduled = await executions.lock_scheduled(tx, [claim[0] for claim in claims])
+    ready = [claim for claim in claims if scheduled.get(claim[0]) == claim[1]]
     held = await assignments.start_many(
         tx,
         ready,

@@ -101,15 +101,31 @@ async def lock_requested(tx: Tx, ids: Sequence[int]) -> list[Requested]:
 
 
 async def lock_scheduling(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[int, int | None]]:
-    """Lock those that still wait for a worker, in ascending order: their attempt and last worker."""
+    """Lock those that still wait for a worker: their attempt and last worker.
+
+    Whoever places several pools holds later rows already, so this waits for nobody: a row that somebody else has
+    locked is being moved, and passed over.
+    """
     rows = await tx.fetch(
         """
         SELECT id, attempt, worker FROM execution
-         WHERE id = ANY($1) AND status = 'scheduling' ORDER BY id FOR NO KEY UPDATE
+         WHERE id = ANY($1) AND status = 'scheduling' ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
         """,
         ids,
     )
     return {row["id"]: (row["attempt"], row["worker"]) for row in rows}
+
+
+async def lock_scheduled(tx: Tx, ids: Sequence[int]) -> dict[int, int]:
+    """Lock those that are placed and not started, in ascending order: their attempt. A start ends nobody above."""
+    rows = await tx.fetch(
+        """
+        SELECT id, attempt FROM execution
+         WHERE id = ANY($1) AND status = 'scheduled' ORDER BY id FOR NO KEY UPDATE
+        """,
+        ids,
+    )
+    return {row["id"]: row["attempt"] for row in rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,10 +172,16 @@ class Session:
 
     def lock_at_once(self, table: str, id_: int, mode: str = UPDATE) -> None:
         """As NOWAIT does: it is there, or it is refused."""
-        lock = self.store.locks.get((table, id_))
-        if lock is not None and lock.stands_in_the_way(self, mode):
+        if not self.try_lock(table, id_, mode):
             raise asyncpg.LockNotAvailableError("could not obtain lock")
-        self._take(self.store.locks.setdefault((table, id_), _Lock()), (table, id_), mode)
+
+    def try_lock(self, table: str, id_: int, mode: str = UPDATE) -> bool:
+        """As SKIP LOCKED does: False if somebody else has it."""
+        lock = self.store.locks.setdefault((table, id_), _Lock())
+        if lock.stands_in_the_way(self, mode):
+            return False
+        self._take(lock, (table, id_), mode)
+        return True
 
     async def lock(self, table: str, id_: int, mode: str = UPDATE) -> None:
         await self.pause(f"lock {table}")

@@ -15,6 +15,7 @@ from attune.domain.retry import Ending, Outcome
 from attune.worker.environments.build import BuildFailed
 from attune.worker.environments.store import MARKER, Environments, Recipe, StoppedEarly
 from attune.worker.runners.protocol import Stop, StopReason, Stream
+from tests.plugins.report import not_run
 from tests.witness.machine import Machine, a_machine, a_machine_in
 from tests.witness.waiting import until
 from tests.witness.wheels import make_tarball, make_wheel, offline
@@ -210,7 +211,7 @@ async def test_only_what_was_not_used_for_long_is_removed(tmp_path: Path) -> Non
 async def test_a_node_action_finds_the_packages_of_its_lock(tmp_path: Path) -> None:
     async with a_machine({"HOME": str(tmp_path)}) as machine:
         if "node" not in machine.runners:
-            pytest.skip(machine.details["node"])
+            not_run(machine.details["node"], cure="install node")
         for digest, version in ((OLD, "1.0.0"), (NEW, "2.0.0")):
             write_node_pack(machine, digest, version)
         endings = await asyncio.gather(*(run_node(machine, digest) for digest in (OLD, NEW)))

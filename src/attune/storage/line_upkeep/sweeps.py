@@ -36,7 +36,8 @@ async def list_overdue(tx: Tx, *, default_seconds: float, held: bool, limit: int
           LEFT JOIN policy p ON p.id = l.policy_id AND p.enabled
           LEFT JOIN action a ON a.id = e.action_id
           JOIN execution x ON x.id = e.execution_id AND x.status = 'queued'
-         WHERE e.state = 'waiting' AND (l.paused OR a.quarantined_at IS NOT NULL OR COALESCE(
+         WHERE e.state = 'waiting' AND e.timeout_from > '-infinity'
+           AND (l.paused OR a.quarantined_at IS NOT NULL OR COALESCE(
                    GREATEST(l.resumed_at, a.released_at) > e.timeout_from, false)) = $3
            AND e.timeout_from < now() - make_interval(secs => LEAST($1, (
                    SELECT min(queue_timeout_seconds) FROM policy WHERE enabled)))

@@ -1,7 +1,6 @@
 """Runs actions in containers: one for each attempt, gone with everything in it when the attempt ends."""
 
 import asyncio
-import contextlib
 import os
 import re
 from collections.abc import Mapping
@@ -19,15 +18,18 @@ from attune.worker.containers.engine import LABEL, NOBODY, Engine, complaint, in
 from attune.worker.containers.options import HOME, PACK, SHARED, Container, Mounts, environment_lines, run_words
 from attune.worker.containers.running import Running
 from attune.worker.delivery import Undeliverable
+from attune.worker.launcher.order import Account
 from attune.worker.processes import MARKER_VARIABLE, Marking
 from attune.worker.results import Captured
 from attune.worker.runners.contract import Unrunnable, capture, deliver, make_variables, never_began
 from attune.worker.runners.protocol import Attempt, Output, Stream, failed, stopped
-from attune.worker.runners.script import ACTIONS_FOLDER
+from attune.worker.runners.script import entry_file
 from attune.worker.runners.script_ending import ending_of
 from attune.worker.runners.shell import SHELL, command_text, interpreter_of
-from attune.worker.runners.workspace import COMMAND_FILE, make_directory, remove_directory, write_private
+from attune.worker.runners.workspace import COMMAND_FILE, hand_over, make_directory, remove_directory, write_private
 
+# Whoever runs inside, where root makes the containers.
+_INSIDE: Final = Account(uid=NOBODY, gid=NOBODY)
 # What podman and docker exit with if it was not the container that failed.
 ENGINE_FAILED: Final = 125
 # The words of catatonit, of tini, and of runc and crun through podman and docker.
@@ -95,7 +97,7 @@ class ContainerRunner:
         api_url = plan.api_url if limits.network is not ContainerNetwork.NONE else None
         # The search path is the image's own.
         variables = make_variables(attempt, home=HOME, folder=SHARED, marker=marker, api_url=api_url)
-        _hand_over(shared)
+        hand_over(shared, _INSIDE if os.geteuid() == 0 else None)
         label = f"{LABEL}.attempt={marker}"
         labels = [
             worker_label(plan.marking),
@@ -177,18 +179,10 @@ def _not_executed(captured: Mapping[Stream, Captured]) -> str | None:
 def _words(work: Startable, pack: Path | None, shared: Path) -> list[str]:
     """What runs inside; nothing leaves it to the image."""
     if work.entry_point is not None and pack is not None:
-        script = pack / ACTIONS_FOLDER / work.entry_point
-        return [*interpreter_of(script), f"{PACK}/{ACTIONS_FOLDER}/{work.entry_point}"]
+        script = entry_file(pack, work)
+        return [*interpreter_of(script), f"{PACK}/{script.relative_to(pack)}"]
     if work.command is None and work.command_from is None:
         return []
     # In a file, as every command that may hold a parameter: words are for everybody to read.
     write_private(shared / COMMAND_FILE, command_text(work).encode())
     return [SHELL, f"{SHARED}/{COMMAND_FILE}"]
-
-
-def _hand_over(shared: Path) -> None:
-    """Give the shared folder to whoever runs inside."""
-    if os.geteuid() == 0:
-        for path in (shared, *shared.iterdir()):
-            with contextlib.suppress(OSError):
-                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)

@@ -27,7 +27,6 @@ from attune.worker.tree import Tree
 
 # Nothing of the worker's own environment reaches a script, its search path included.
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-ACTIONS_FOLDER: Final = "actions"
 
 
 class Spawner(Protocol):

@@ -10,7 +10,7 @@ from attune.storage.executions import Startable
 from attune.worker.environments.store import Say
 from attune.worker.runners.contract import Unrunnable
 from attune.worker.runners.protocol import Attempt
-from attune.worker.runners.script import ACTIONS_FOLDER, PATH, Command
+from attune.worker.runners.script import PATH, Command, entry_file
 from attune.worker.runners.workspace import COMMAND_FILE, write_private
 
 SHELL: Final = "/bin/sh"
@@ -29,7 +29,7 @@ class ShellLanguage:
         work = attempt.work
         if work.entry_point is not None:
             folder = content_folder(self._packs, work.pack_ref, work.pack_digest)
-            return Command(words=_script_command(folder / ACTIONS_FOLDER / work.entry_point))
+            return Command(words=_script_command(entry_file(folder, work)))
         text = command_text(work)
         if work.command_from is None and len(text) <= ARGUMENT_CHARACTERS_MAX:
             return Command(words=[SHELL, "-c", text])

@@ -145,8 +145,14 @@ async def lock_requested(tx: Tx, ids: Sequence[int]) -> list[Requested]:
 
 
 async def lock_scheduling(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[int, int | None]]:
-    rows = await _lock(session_of(tx), ids, Status.SCHEDULING)
-    return {row.id: (row.attempt, row.worker) for row in rows}
+    s = session_of(tx)
+    waiting = [id_ for id_ in sorted(ids) if (row := _find(s, id_)) and row.status is Status.SCHEDULING]
+    free = [id_ for id_ in waiting if s.try_lock("execution", id_, NO_KEY_UPDATE)]
+    return {id_: (row.attempt, row.worker) for id_ in free if (row := _find(s, id_))}
+
+
+async def lock_scheduled(tx: Tx, ids: Sequence[int]) -> dict[int, int]:
+    return {row.id: row.attempt for row in await _lock(session_of(tx), ids, Status.SCHEDULED)}
 
 
 async def lock_many(tx: Tx, ids: Sequence[int]) -> dict[int, Locked]:

@@ -53,8 +53,8 @@ def _take(module: ModuleType, names: str) -> dict[str, Any]:
 STAND_INS: Mapping[ModuleType, Mapping[str, Callable[..., Any]]] = {
     storage.executions: _take(
         executions,
-        "change_many lock_requested lock_scheduling lock_many list_startable list_due exists list_patient"
-        " list_moved_by list_requested save_places save_inherited",
+        "change_many lock_requested lock_scheduling lock_scheduled lock_many list_startable list_due exists"
+        " list_patient list_moved_by list_requested save_places save_inherited",
     ),
     storage.families: _take(executions, "list_live lock_stopping list_childless"),
     storage.births: _take(executions, "insert_many"),
