@@ -7,6 +7,7 @@ process of an attempt carries the attempt's marker there.
 import asyncio
 import contextlib
 import ctypes
+import functools
 import hashlib
 import os
 import signal
@@ -26,6 +27,12 @@ _PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
+@functools.lru_cache(maxsize=8)
+def _digest(home: Path) -> str:
+    """Asked for at every start of a process, and resolving a path asks the file system."""
+    return hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marking:
     """The markers of one worker: home and name say whose they are, the instance which start of it."""
@@ -37,8 +44,7 @@ class Marking:
     @property
     def worker_prefix(self) -> str:
         """The beginning of the markers of every start of this worker."""
-        digest = hashlib.sha256(os.fsencode(self.home.resolve())).hexdigest()[:16]
-        return f"{digest}/{self.worker}/"
+        return f"{_digest(self.home)}/{self.worker}/"
 
     @property
     def prefix(self) -> str:
