@@ -11,7 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 # Written by machine from the commands themselves: usage lines, not commands to type.
-GENERATED = frozenset({REFERENCE / "cli.md", REFERENCE / "settings.md", REFERENCE / "routes.md"})
+GENERATED = frozenset(
+    {REFERENCE / "cli.md", REFERENCE / "settings.md", REFERENCE / "routes.md", REFERENCE / "failpoints.md"}
+)
 
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE_CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

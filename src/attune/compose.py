@@ -81,7 +81,7 @@ class Wiring:
 
 def serve(service: str, settings: Settings, home: Path, name: str) -> int:
     """Run one service in this process until it is told to stop; returns its exit code."""
-    arm_from_environment(os.environ)
+    arm_from_environment(os.environ, process=name, service=service)
 
     async def main(tasks: Tasks) -> None:
         async with (

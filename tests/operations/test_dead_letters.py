@@ -118,6 +118,18 @@ async def test_pinned_work_fails_though_others_could_run_it(database: Database) 
     assert await statuses(database, [execution]) == ["failed"]
 
 
+async def test_a_dead_letter_that_comes_again_leaves_one_row(database: Database) -> None:
+    await make_worker(database)
+    execution = await scheduled(database)
+
+    assert await bury(database, (execution, 1), (execution, 1)) == [Outcome.PLACED_ELSEWHERE]
+    await bury(database, (execution, 1))
+    await bury(database, (12_345, 1))
+    await bury(database, (12_345, 1))
+
+    assert [letter["outcome"] for letter in await letters(database)] == ["placed_elsewhere", "no_effect"]
+
+
 @pytest.mark.parametrize("moved_to", ["running", "succeeded", "next attempt", "nothing"])
 async def test_a_dead_letter_of_an_attempt_that_moved_on_changes_nothing(database: Database, moved_to: str) -> None:
     worker = await make_worker(database)
@@ -142,8 +154,9 @@ async def test_a_dead_letter_of_an_attempt_that_moved_on_changes_nothing(databas
 
     async with database.reading() as tx:
         assert await tx.fetch("SELECT * FROM execution") == before
-    # It is no reason to think badly of the worker.
-    assert (await letters(database))[-1]["worker_instance"] is None
+    # It is no reason to think badly of the worker; only the one before it, which had an effect, may be.
+    blamed = [letter["outcome"] for letter in await letters(database) if letter["worker_instance"]]
+    assert blamed == (["placed_elsewhere"] if moved_to == "next attempt" else [])
 
 
 async def test_a_stale_dead_letter_beside_the_current_one_hides_nothing(database: Database) -> None:

@@ -1,15 +1,19 @@
 """What is promised about failpoints: nothing unless armed, and exactly what was armed."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
 from attune.runtime.failpoints import (
     Action,
+    Declared,
     Failpoint,
     FailpointError,
     FailpointRaised,
@@ -21,12 +25,22 @@ from attune.runtime.failpoints import (
     parse_failpoints,
     record_failpoints,
 )
+from attune.runtime.failpoints.once import coverage
+
+DECLARED = {
+    name: Declared(name=name, places=(), services=frozenset({"worker"}), meaning="", answered=name == "b")
+    for name in ("a", "b")
+}
+
+
+def arm(text: str, *, seed: int | None = None, folder: Path | None = None) -> None:
+    arm_failpoints(text, seed=seed, folder=folder, process="worker-1", declared=DECLARED)
 
 
 @pytest.fixture(autouse=True)
 def _disarm() -> Iterator[None]:
     yield
-    arm_failpoints("")
+    arm("")
 
 
 def test_unarmed_it_does_and_counts_nothing() -> None:
@@ -35,7 +49,7 @@ def test_unarmed_it_does_and_counts_nothing() -> None:
 
 
 def test_a_number_picks_one_hit() -> None:
-    arm_failpoints("a=raise@3")
+    arm("a=raise@3")
 
     failpoint("a")
     failpoint("a")
@@ -45,7 +59,7 @@ def test_a_number_picks_one_hit() -> None:
 
 
 def test_without_a_number_every_hit_fires() -> None:
-    arm_failpoints("a=drop")
+    arm("a=drop")
 
     assert failpoint("a") is True
     assert failpoint("a") is True
@@ -53,7 +67,7 @@ def test_without_a_number_every_hit_fires() -> None:
 
 
 def test_hits_are_counted_for_armed_and_other_names() -> None:
-    arm_failpoints("a=drop@9")
+    arm("a=drop@9")
     failpoint("a")
     failpoint("b")
     failpoint("b")
@@ -70,8 +84,8 @@ def test_hits_can_be_counted_with_nothing_armed() -> None:
 
 def test_a_chance_is_drawn_the_same_for_the_same_seed() -> None:
     def draws() -> list[bool]:
-        arm_from_environment({"ATTUNE_FAILPOINTS": "a=drop@p0.3", "ATTUNE_FAILPOINTS_SEED": "7"})
-        return [failpoint("a") for _ in range(200)]
+        arm_from_environment({"ATTUNE_FAILPOINTS": "lease.renew=drop@p0.3", "ATTUNE_FAILPOINTS_SEED": "7"})
+        return [failpoint("lease.renew") for _ in range(200)]
 
     first = draws()
 
@@ -80,7 +94,7 @@ def test_a_chance_is_drawn_the_same_for_the_same_seed() -> None:
 
 
 async def test_sleeping_takes_its_time_in_both_forms() -> None:
-    arm_failpoints("a=sleep:0.05")
+    arm("a=sleep:0.05")
 
     started = time.monotonic()
     failpoint("a")
@@ -90,7 +104,7 @@ async def test_sleeping_takes_its_time_in_both_forms() -> None:
 
 
 async def test_the_awaited_form_raises_and_drops_too() -> None:
-    arm_failpoints("a=raise;b=drop")
+    arm("a=raise;b=drop")
 
     with pytest.raises(FailpointRaised):
         await afailpoint("a")
@@ -98,17 +112,71 @@ async def test_the_awaited_form_raises_and_drops_too() -> None:
 
 
 def test_kill_ends_the_process_without_any_cleaning_up() -> None:
-    code = (
-        "import os; from attune.runtime.failpoints import *; arm_from_environment(os.environ)\n"
-        "try:\n  print(1, flush=True); failpoint('a'); print(2, flush=True); failpoint('a'); print(3, flush=True)\n"
-        "finally:\n  print('cleaned', flush=True)"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env={"ATTUNE_FAILPOINTS": "a=kill@2"}, capture_output=True, text=True, check=False
-    )
+    ended = pass_twice({"ATTUNE_FAILPOINTS": "lease.renew=kill@2"})
 
     assert ended.returncode == -signal.SIGKILL
     assert ended.stdout.split() == ["1", "2"]
+
+
+def test_a_service_arms_only_what_the_registry_declares_for_it() -> None:
+    arm_failpoints("a=drop", service="api", declared=DECLARED)
+    assert failpoint("a") is False
+
+    arm_failpoints("a=drop", service="worker", declared=DECLARED)
+    assert failpoint("a") is True
+
+
+def test_with_a_folder_only_the_first_of_all_processes_fires(tmp_path: Path) -> None:
+    environment = {"ATTUNE_FAILPOINTS": "lease.renew=kill", "ATTUNE_FAILPOINTS_FOLDER": str(tmp_path / "fired")}
+
+    first, second = pass_twice(environment), pass_twice(environment)
+
+    assert (first.returncode, first.stdout.split()) == (-signal.SIGKILL, ["1"])
+    assert (second.returncode, second.stdout.split()) == (0, ["1", "2", "3", "cleaned"])
+    said = json.loads((tmp_path / "fired/lease.renew").read_text())
+    assert (said["process"], said["action"], said["hit"]) == ("worker-1", "kill", 1)
+    assert said["pid"] != os.getpid()
+
+
+def test_with_a_folder_what_has_a_chance_and_leaves_the_process_alive_goes_on(tmp_path: Path) -> None:
+    arm("a=drop@p1;b=drop", folder=tmp_path)
+
+    assert [failpoint("a"), failpoint("a")] == [True, True]
+    assert [failpoint("b"), failpoint("b")] == [True, False]
+
+
+def test_the_folder_tells_what_a_run_has_reached(tmp_path: Path) -> None:
+    declared = {**DECLARED, "c": DECLARED["a"]}
+    (tmp_path / "a").write_text('{"action": "kill"}')
+    (tmp_path / "b").write_text("")
+
+    reached = coverage(tmp_path, declared)
+
+    assert [set(part) for part in (reached.killed, reached.fired, reached.not_reached)] == [{"a"}, {"b"}, {"c"}]
+    assert str(reached).splitlines() == [
+        "failpoints: 1 of 3 killed a process, 1 did something else",
+        "  not reached: c",
+    ]
+
+
+async def test_a_lost_answer_is_the_error_the_caller_has_for_it() -> None:
+    arm("b=unknown@2")
+
+    await afailpoint("b", unknown=ConnectionResetError)
+    with pytest.raises(ConnectionResetError, match="failpoint b, hit 2: it was done"):
+        await afailpoint("b", unknown=ConnectionResetError)
+
+
+def pass_twice(environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    code = (
+        "import os; from attune.runtime.failpoints import *; arm_from_environment(os.environ, process='worker-1')\n"
+        "def say(word): print(word, flush=True)\n"
+        "try:\n  say(1); failpoint('lease.renew'); say(2); failpoint('lease.renew'); say(3)\n"
+        "finally:\n  say('cleaned')"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code], env=dict(environment), capture_output=True, text=True, check=False
+    )
 
 
 def test_a_list_is_read_whole() -> None:
@@ -123,15 +191,17 @@ def test_a_list_is_read_whole() -> None:
     ("text", "told"),
     [
         ("a", "is not of the form"),
-        ("a=explode", "unknown action; there are kill, raise, sleep, drop"),
+        ("a=explode", "unknown action; there are kill, raise, sleep, drop, unknown"),
         ("a=sleep", "needs seconds"),
         ("a=kill:3", "only sleep, needs seconds"),
         ("a=sleep:1.2.3", "is not a number"),
         ("a=raise@p2", "not between 0 and 1"),
         ("a=raise@0", "not between 1"),
         ("a=kill;a=raise", "armed twice: a"),
+        ("aa=kill", "there is no failpoint 'aa'; the nearest is 'a'"),
+        ("a=unknown", "a has no answer that could be lost; these have: b"),
     ],
 )
 def test_a_mistake_in_the_list_is_told(text: str, told: str) -> None:
     with pytest.raises(FailpointError, match=told):
-        arm_failpoints(text)
+        arm(text)

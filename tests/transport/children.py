@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from attune.runtime.failpoints import VARIABLE
+from attune.runtime.failpoints.firing import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 SAY_SECONDS = 20.0

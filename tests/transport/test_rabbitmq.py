@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from attune.domain.messages import Message, MessageType, dispatch_topic
 from attune.runtime.failpoints import arm_failpoints, failpoint_hits, record_failpoints
 from attune.storage.database import Database
+from attune.storage.tx import Tx
 from attune.transport.rabbitmq import RabbitOptions, inspect_broker
 from attune.transport.rabbitmq.inspection import send_dead_letter_through
 from attune.transport.topology import (
@@ -44,6 +45,7 @@ from tests.witness.proxy import proxy_before
 
 pytestmark = pytest.mark.rabbitmq
 
+MANY = 20
 DISPATCHES, CANCELS = worker_queues(3, ttl_ms=60_000)
 ALL: Sequence[Queue] = (*EXECUTOR_QUEUES, dead_letter_queue(ttl_ms=60_000), DISPATCHES, CANCELS)
 
@@ -297,3 +299,28 @@ async def test_every_step_of_a_message_can_be_made_to_fail(here: Station, channe
         }
     finally:
         arm_failpoints("")
+
+
+async def test_the_database_lost_while_a_failed_batch_is_judged_leaves_no_message_behind(here: Station) -> None:
+    judged: list[int] = []
+
+    async def fail(tx: Tx, messages: Sequence[Message]) -> None:
+        arm_failpoints("")
+        if len(messages) > 1 and not judged:
+            judged.append(0)
+            raise RuntimeError("a bug that needs company")
+        if judged == [0]:
+            judged.append(messages[0].id)
+            # Its fate is written, and that it was is not told.
+            arm_failpoints("storage.commit.before_answer=unknown")
+            raise RuntimeError("a bug")
+        await leave_effect(tx, messages)
+
+    try:
+        for number in range(MANY):
+            await here.announce([(number, 0)])
+        async with here.consuming(EVENTS, fail):
+            assert await wait_for_effects(here.database, MANY) == list(range(MANY))
+    finally:
+        arm_failpoints("")
+    assert len(judged) == 2

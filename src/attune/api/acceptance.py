@@ -9,6 +9,7 @@ from attune.domain.errors import AttuneError, Unavailable
 from attune.operations.accept_executions import accept_executions
 from attune.operations.acceptance import Acceptance, Submission
 from attune.runtime.batching import Batcher
+from attune.runtime.failpoints import afailpoint
 from attune.storage import outbox
 from attune.storage.database import Database, may_work_later
 from attune.storage.failures import outcome_is_unknown
@@ -43,20 +44,23 @@ class Door:
         await self._batcher.close()
 
     async def _accept(self, submissions: Sequence[Submission]) -> list[Acceptance | AttuneError]:
+        await afailpoint("api.accept.before_tx")
         try:
             async with self._database.transaction() as tx:
-                return await accept_executions(
+                answers = await accept_executions(
                     tx,
                     submissions,
                     max_queue_length=self._limits.max_queue_length,
                     no_worker_grace_seconds=self._limits.no_worker_grace_seconds,
                 )
+            await afailpoint("api.accept.after_commit", unknown=ConnectionResetError)
         except Exception as error:
             if outcome_is_unknown(error):
                 # Trying again by ourselves could accept everything twice.
                 message = "the database was lost while accepting; repeat with the same Idempotency-Key to be sure"
                 raise Unavailable(message, code="outcome_unknown") from error
             raise
+        return answers
 
 
 class Pressure:

@@ -37,6 +37,7 @@ from attune.domain.errors import FieldError
 from attune.domain.json_values import find_unstorable
 from attune.domain.permission import Caller, Permission
 from attune.domain.refs import did_you_mean
+from attune.runtime.failpoints import afailpoint
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 ENDPOINT_KEY: Final = "endpoint"
@@ -134,6 +135,8 @@ def refuse_undeclared(app: Litestar) -> None:
 def _route_handler(endpoint: AnyEndpoint, services: Services) -> HTTPRouteHandler:
     async def handle(request: Request[None, None, State]) -> Response[Any]:
         reply = await _respond(endpoint, services, request)
+        if endpoint.mutates:
+            await afailpoint("api.answer.before_send", unknown=ConnectionResetError)
         if reply.stream is not None:
             return Stream(
                 reply.stream,

@@ -99,12 +99,14 @@ def _run(loaded: "LoadedSettings", home: "Home", scale: tuple[str, ...], announc
     from attune.cli.platform.ports import require_free
     from attune.cli.platform.services import read_counts
     from attune.cli.platform.whole import Plan, Platform
+    from attune.runtime.failpoints import arm_from_environment
     from attune.runtime.home import ensure_secret
     from attune.runtime.keys import load_or_create_key
     from attune.runtime.logs import configure_logs
 
     settings = loaded.settings
     setproctitle.setproctitle(f"attune-supervisor {home.root}")
+    arm_from_environment(os.environ, process="supervisor", service="supervisor")
     with only_instance(home), home.log("supervisor").open("ab", buffering=0) as log:
         configure_logs("supervisor", settings.log.level, settings.log.format, stream=log)
         end_leftovers(settings, home, grace_seconds=settings.worker.shutdown_timeout)

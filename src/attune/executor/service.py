@@ -15,6 +15,7 @@ from attune.executor.routing import DEAD_LETTER_TYPES, Burial, dead_letter_handl
 from attune.executor.sweeps import SweepSettings, repeat, sweeps
 from attune.executor.watches import watches
 from attune.runtime.clock import draw, utc_now
+from attune.runtime.failpoints import afailpoint
 from attune.runtime.metrics import Metrics
 from attune.runtime.supervise import Restart, Tasks
 from attune.storage import executor_replicas
@@ -83,6 +84,7 @@ class Executor:
     async def _beat(self) -> None:
         while True:
             try:
+                await afailpoint("executor.beat")
                 async with self.database.transaction() as tx:
                     await executor_replicas.beat(tx, self.name, self.instance)
             except Exception as error:
@@ -92,5 +94,6 @@ class Executor:
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _leave(self) -> None:
+        await afailpoint("executor.leave")
         async with self.database.transaction() as tx:
             await executor_replicas.delete(tx, self.instance)

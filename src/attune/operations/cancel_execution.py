@@ -4,6 +4,7 @@ from attune.domain.endings.cancelling import Relative, attempts_to_stop, decide_
 from attune.domain.errors import NotFound
 from attune.domain.messages import MessageType, cancel_topic
 from attune.operations.change_executions import change_executions
+from attune.runtime.failpoints import afailpoint
 from attune.storage import executions, families
 from attune.storage.tx import Tx
 
@@ -30,6 +31,7 @@ async def cancel_execution(tx: Tx, execution_id: int, *, actor: str, force: bool
         if each in locked
     ]
     changes = decide_cancels(family, actor=actor, force=force)
+    await afailpoint("cancel.before_write")
     await change_executions(tx, changes)
     for stopped, attempt in attempts_to_stop(family, changes).items():
         worker_id = locked[stopped].worker_id

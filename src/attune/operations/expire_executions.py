@@ -7,6 +7,7 @@ from attune.domain.retry import Ending, Outcome, decide_ending
 from attune.domain.unplacing import Unplacing
 from attune.operations.finish_executions import apply_endings, lock_for_ending
 from attune.operations.unplace_executions import unplace_executions
+from attune.runtime.failpoints import afailpoint
 from attune.storage import assignments
 from attune.storage.availability import serving
 from attune.storage.tx import Tx
@@ -35,6 +36,7 @@ async def expire_scheduled(tx: Tx, *, timeout_seconds: float, placements_max: in
         # What scripts written against the specification look for.
         result={"error": failure.message, "failed_by": PICK_UP_ACTOR},
     )
+    await afailpoint("sweep.scheduled_timeout.selected")
     stranded = await serving.list_unserved_executions(tx, [execution_id for execution_id, _ in overdue])
     return len(await unplace_executions(tx, overdue, why=why, stranded=frozenset(stranded)))
 
@@ -44,6 +46,7 @@ async def expire_deadlines(tx: Tx, *, draw: Callable[[], float]) -> int:
     overdue = await assignments.list_past_deadline(tx, limit=EXPIRED_MAX)
     if not overdue:
         return 0
+    await afailpoint("sweep.deadline.selected")
     attempts = dict(overdue)
     locked = await lock_for_ending(tx, sorted(attempts))
     failure = Failure(code="timeout", message="ran past its deadline and its worker did not end it", by=DEADLINE_ACTOR)

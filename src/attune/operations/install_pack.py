@@ -9,6 +9,7 @@ from attune.domain.json_values import Json
 from attune.domain.messages import MessageType
 from attune.operations.access.write_audit import Actor, Deed, write_audit
 from attune.operations.definitions.refuse_secret_groups import refuse_secret_groups
+from attune.runtime.failpoints import afailpoint
 from attune.storage import actions, lines
 from attune.storage.definitions import packs, policies
 from attune.storage.tx import Tx
@@ -31,6 +32,7 @@ async def install_pack(tx: Tx, pack: PackDefinition, *, digest: str, source: str
         return Installed(pack_id=before.id, changed=False)
     pack_id = await packs.save(tx, pack, digest=digest, source=source)
     removed = await _replace_contents(tx, pack_id, pack)
+    await afailpoint("pack.install.before_commit")
     detail: dict[str, Json] = {"version": pack.version, "digest": digest, "source": source, "removed": list(removed)}
     await write_audit(tx, [Deed(operation="pack.install", resource=f"pack/{pack.ref}", by=by, detail=detail)])
     tx.broadcast("pack")

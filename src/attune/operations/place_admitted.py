@@ -7,6 +7,7 @@ from attune.domain.execution import Status
 from attune.domain.messages import MessageType
 from attune.domain.placement import choose_workers, take_turns, total_room
 from attune.operations.schedule_executions import schedule_executions
+from attune.runtime.failpoints import afailpoint
 from attune.storage import actions, executions, unplaced, workers
 from attune.storage.actions import Pool
 from attune.storage.tx import Tx
@@ -50,5 +51,6 @@ async def _place_pool(tx: Tx, pool: Pool, *, actor: str, draw: Draw) -> int:
         topic = MessageType.POOL_CHANGED
         tx.announce(topic, topic, [(requirements.pool, 0)], delay_seconds=PASSED_OVER_SECONDS)
     chosen = choose_workers(waiting, candidates, requirements, draw=draw)
+    await afailpoint("place.admitted.before_write")
     await schedule_executions(tx, waiting, chosen, current=Status.SCHEDULING, actor=actor)
     return len(chosen)

@@ -10,6 +10,7 @@ from attune.domain.placement import Candidate, Waiting, choose_workers, take_tur
 from attune.operations.change_executions import change_executions
 from attune.operations.keep_unplaced import keep_unplaced
 from attune.operations.schedule_executions import schedule_executions
+from attune.runtime.failpoints import afailpoint
 from attune.storage import actions, unplaced, workers
 from attune.storage.tx import Tx
 from attune.storage.unplaced import NewUnplaced
@@ -23,6 +24,7 @@ async def place_newcomers(
     """Place executions of one pool; their rows are locked."""
     await unplaced.lock_pool(tx, pool)
     chosen = await _choose(tx, waiting, pool, draw=draw)
+    await afailpoint("place.newcomers.before_write")
     await schedule_executions(tx, waiting, chosen, current=current, actor=actor)
     left = [item for item in waiting if item.execution_id not in chosen]
     await _let_wait(tx, left, pool=pool, current=current, actor=actor)

@@ -7,6 +7,7 @@ from attune.domain.retry import Ending, Outcome, decide_ending
 from attune.domain.unplacing import Unplacing, decide_unplacing
 from attune.operations.finish_executions import apply_endings, lock_for_ending
 from attune.operations.workers.quarantine_actions import count_losses
+from attune.runtime.failpoints import afailpoint
 from attune.storage import assignments, workers
 from attune.storage.assignments import Lost
 from attune.storage.executions import Locked
@@ -22,6 +23,7 @@ async def rescue_lost(tx: Tx, *, placements_max: int, draw: Callable[[], float])
     suspected = await assignments.list_lost(tx, limit=RESCUED_MAX)
     moved: list[Change] = []
     if suspected:
+        await afailpoint("sweep.lost_workers.selected")
         locked = await lock_for_ending(tx, [item.execution_id for item in suspected])
         # The lease may have been renewed, or the attempt ended, between looking and locking.
         lost = await assignments.list_lost(tx, limit=2 * RESCUED_MAX)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from attune.domain.execution import Change, Status
 from attune.domain.unplacing import Unplacing, decide_hand_back, decide_unplacing
 from attune.operations.finish_executions import apply_endings
+from attune.runtime.failpoints import afailpoint
 from attune.storage import executions
 from attune.storage.executions import Locked
 from attune.storage.tx import Tx
@@ -41,4 +42,5 @@ async def _move_scheduled(tx: Tx, items: Sequence[tuple[int, int]], decide: Call
         for execution_id, row in locked.items()
         if row.running.status is Status.SCHEDULED and (execution_id, row.running.attempt) in wanted and not row.pinned
     ]
+    await afailpoint("unplace.before_write")
     return await apply_endings(tx, changes, locked)

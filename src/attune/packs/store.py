@@ -15,6 +15,7 @@ from attune.domain.refs import parse_pack_ref
 from attune.packs.files import FILE_BYTES_MAX, PackFile, list_files
 from attune.packs.problems import BadPack, Problem
 from attune.packs.read import read_pack
+from attune.runtime.failpoints import failpoint
 
 STAGING_PREFIX = ".staging-"
 _FOLDER_MODE = 0o755
@@ -70,6 +71,7 @@ def _read_regular(path: Path, name: str) -> bytes:
 def _publish(staging: Path, target: Path) -> Path:
     target.parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
     target.parent.chmod(_FOLDER_MODE)
+    failpoint("pack.staged.before_rename")
     try:
         staging.rename(target)
     except OSError as error:

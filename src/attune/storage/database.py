@@ -15,6 +15,7 @@ import msgspec
 from attune.domain.errors import Unavailable
 from attune.domain.messages import ITEMS_MAX, Broadcast, Message
 from attune.runtime.clock import draw, jittered_backoff, monotonic
+from attune.runtime.failpoints import afailpoint
 from attune.storage import outbox, revisions
 from attune.storage.tx import Commit, End, PlainConnection, Pool, Tx
 
@@ -164,12 +165,13 @@ class Database:
                     yield tx
                     messages, broadcasts = await _write_announcements(tx)
                     commit = Commit.UNKNOWN
+                await afailpoint("storage.commit.before_answer", unknown=asyncpg.ConnectionDoesNotExistError)
                 commit = Commit.DONE
             finally:
                 tx.end(commit)
         if tx.ended:
             self.on_ended(tx.ended)
-        if messages or broadcasts:
+        if (messages or broadcasts) and not await afailpoint("storage.commit.before_wake"):
             await self.after_commit(messages, broadcasts)
 
     @asynccontextmanager

@@ -64,7 +64,10 @@ async def insert_unreadable(tx: Tx, *, topic: str, body: str, reason: str, error
 
 
 async def insert_buried(tx: Tx, buried: Sequence[Buried], *, by: str) -> None:
-    """Keep expired dispatches with what they led to, one row for each attempt; their assignments still exist."""
+    """Keep expired dispatches with what they led to, one row for each attempt; their assignments still exist.
+
+    One that comes a second time has no effect, and no second row.
+    """
     await tx.execute(
         """
         INSERT INTO dead_letter (topic, type, items, reason, deaths, created, action_ref, worker_id, worker_instance,
@@ -78,6 +81,10 @@ async def insert_buried(tx: Tx, buried: Sequence[Buried], *, by: str) -> None:
           LEFT JOIN assignment a ON a.execution_id = b.execution_id AND a.attempt = b.attempt
          CROSS JOIN LATERAL (SELECT COALESCE(
                a.worker_id, substring(b.deaths::text FROM 'worker\\.([0-9]{1,18})')::bigint) AS id) w
+         WHERE b.outcome <> $8 OR NOT EXISTS (
+               SELECT 1 FROM dead_letter d
+                WHERE d.type = 'execution.dispatched' AND d.reason = $6
+                  AND d.items = jsonb_build_array(jsonb_build_array(b.execution_id, b.attempt)))
         """,
         [each.expiry.item[0] for each in buried],
         [each.expiry.item[1] for each in buried],

@@ -132,7 +132,7 @@ class _Consumer:
                 self._retries += 1
                 await self._source.give_back(taken)
                 raise
-            await self._find_the_culprit(taken, error)
+            await self._judge(taken, error)
         else:
             await self._acknowledge(taken)
         self._retries = 0
@@ -145,7 +145,16 @@ class _Consumer:
         if message.deliveries > self._deliveries_max(message):
             await self._park(message, Reason.LOST, "")
         else:
+            await afailpoint("consume.counted.before_tx")
             await self._run_alone(message, counted=True)
+
+    async def _judge(self, messages: Sequence[Message], error: Exception) -> None:
+        try:
+            await self._find_the_culprit(messages, error)
+        except Exception:
+            # The database was lost meanwhile. A broker would wait for ever for those whose fate is still open.
+            await self._source.give_back(messages)
+            raise
 
     async def _find_the_culprit(self, messages: Sequence[Message], error: Exception) -> None:
         if len(messages) == 1:
@@ -237,6 +246,7 @@ class _Consumer:
                 await outbox.put_off(tx, [message.id], delay_seconds=delay_seconds)
             else:
                 await self._source.put_off(tx, message, delay_seconds=delay_seconds)
+        await afailpoint("consume.put_off.before_ack")
         await self._source.settle([message])
 
     async def _park(self, message: Message, reason: Reason, error: str) -> None:

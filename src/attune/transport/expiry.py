@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from attune.domain.messages import Message
+from attune.runtime.failpoints import afailpoint
 from attune.storage import outbox
 from attune.storage.database import Database
 
@@ -31,5 +32,6 @@ async def expire_dispatches(
         async with database.transaction() as tx:
             expired = await outbox.expire_dispatches(tx, ttl_seconds=ttl_seconds, limit=EXPIRE_BATCH_MAX)
         if expired:
+            await afailpoint("dlq.expired.before_wake")
             structlog.get_logger().warning("dispatches.expired", messages=len(expired), ttl_seconds=ttl_seconds)
             moved(expired)

@@ -2,6 +2,7 @@
 
 import structlog
 
+from attune.runtime.failpoints import afailpoint
 from attune.runtime.supervise import Restart, Tasks
 from attune.transport.protocol import Transport
 
@@ -17,4 +18,5 @@ async def follow_broadcasts(transport: Transport, tasks: Tasks) -> None:
 async def _note(transport: Transport) -> None:
     log = structlog.get_logger()
     async for broadcast in transport.broadcasts():
+        await afailpoint("broadcast.received")
         log.info("broadcast.received", entity=broadcast.entity, revision=broadcast.revision)

@@ -166,6 +166,7 @@ class Claims:
         unsettled = self._attempts.in_stage(Stage.UNSETTLED)[:CLAIMED_MAX]
         if not unsettled:
             return
+        await afailpoint("worker.settle.before_tx")
         async with self._database.transaction() as tx:
             again = await start_executions(tx, [entry.key for entry in unsettled], claimant=self._claimant)
             pulse = await renew_leases(

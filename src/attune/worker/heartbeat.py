@@ -89,6 +89,7 @@ class Heartbeat:
                 instance=self._claimant.instance,
                 lease_seconds=self._claimant.lease_seconds,
             )
+        await afailpoint("lease.renewed.before_answer", unknown=ConnectionResetError)
         self._apply(entries, pulse, tx.began_at)
 
     def check_clocks(self) -> float:

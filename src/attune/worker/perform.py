@@ -72,6 +72,7 @@ class Performer:
         output = AttemptOutput(entry.held, self._reports.write_chunks)
         try:
             ending = await self._end(entry, output)
+            await afailpoint("worker.ended.before_report")
             # The slot is free as soon as nothing runs; the report may take its time.
             self._attempts.move(entry, Stage.ENDING)
             self._slot_freed()

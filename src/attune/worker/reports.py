@@ -109,6 +109,8 @@ class Reports:
             try:
                 async with self._database.transaction() as tx:
                     artifact_id = await keep_artifact(tx, new, large.content)
+                    await afailpoint("artifact.before_commit")
+                await afailpoint("artifact.after_commit", unknown=ConnectionResetError)
             except RETRYABLE:
                 failures += 1
                 await _pause(failures)
@@ -160,7 +162,8 @@ class Reports:
             answers = await finish_executions(tx, [item.report for item in new], actor=self._actor, draw=draw)
             if take_next is not None:
                 await take_next(tx, ids)
-        await afailpoint("worker.finish.after_commit")
+                await afailpoint("worker.hand_on.before_commit")
+        await afailpoint("worker.finish.after_commit", unknown=ConnectionResetError)
         self._tell(item.report.held.execution_id for item in items)
         told = {_key(item): answer for item, answer in zip(new, answers, strict=True)}
         return [told.get(_key(item), True) for item in items]
@@ -172,6 +175,8 @@ class Reports:
     async def _write_outputs(self, items: Sequence[_Output]) -> list[bool]:
         async with self._database.transaction() as tx:
             await _store(tx, [chunk for item in items for chunk in item.chunks], again=any(i.again for i in items))
+            await afailpoint("logs.chunks.before_commit")
+        await afailpoint("logs.chunks.after_commit", unknown=ConnectionResetError)
         self._tell(chunk.held.execution_id for item in items for chunk in item.chunks)
         return [True] * len(items)
 

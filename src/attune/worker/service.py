@@ -188,6 +188,7 @@ class Worker:
         plan, transport = self._parts.plan, self._parts.transport
         await self._guardian.start()
         queues = worker_queues(self._claimant.worker_id, ttl_ms=plan.queue_ttl_ms, dead_letters=plan.dead_letters)
+        await afailpoint("worker.registered.before_consume")
         await transport.declare(queues)
         asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, self.heartbeat.continue_after_pause)
         tasks.start("heartbeat", self.heartbeat.beat_for_ever)
@@ -228,6 +229,7 @@ class Worker:
         if self._dispatches is not None:
             self._dispatches.cancel()
             await asyncio.wait([self._dispatches])
+        await afailpoint("worker.drain.before_hand_back")
         await self._try("settle", self.claims.settle)
         await self._hand_back()
         if not await self.performer.wait(plan.shutdown_seconds):
@@ -236,6 +238,7 @@ class Worker:
             await self.performer.wait(plan.grace_seconds + LAST_REPORTS_SECONDS)
         # Again, for a placement that was under way when the drain began.
         await self._hand_back()
+        await afailpoint("worker.drain.before_leave")
         await self._insist("leave", lambda tx: leave(tx, instance=instance))
         self._log.info("worker.left")
 

@@ -5,6 +5,7 @@ import os
 import signal
 from typing import Final
 
+from attune.runtime.failpoints import failpoint
 from attune.worker.launcher.child import Child
 from attune.worker.processes import Children, end_all, find_tree, marker_of, signal_all
 from attune.worker.runners.protocol import AT_ONCE, StopReason
@@ -35,6 +36,7 @@ class Tree:
         elif self._killing is None:
             signal_all(self._find(), signal.SIGTERM, first=self._root)
             self._killing = asyncio.get_running_loop().call_later(self._grace_seconds, self.kill)
+            failpoint("worker.stop.before_kill")
 
     def kill(self) -> None:
         signal_all(self._find(), signal.SIGKILL, first=self._root)

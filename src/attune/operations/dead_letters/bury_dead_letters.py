@@ -6,6 +6,7 @@ from attune.domain.endings.dead_letters import ACTOR, Expired, Expiry, Outcome, 
 from attune.domain.execution import Status
 from attune.domain.messages import Item, MessageType, dispatch_topic
 from attune.operations.finish_executions import apply_endings
+from attune.runtime.failpoints import afailpoint
 from attune.storage import assignments, dead_letters, executions
 from attune.storage.availability import serving
 from attune.storage.dead_letters import Buried
@@ -15,6 +16,7 @@ from attune.storage.tx import Tx
 
 async def bury_dead_letters(tx: Tx, expiries: Sequence[Expiry], *, placements_max: int) -> list[Outcome]:
     """Act on those still scheduled for the attempt that died; everything else has moved on by itself."""
+    expiries = list({each.item: each for each in expiries}.values())
     locked = await executions.lock_many(tx, sorted({each.item[0] for each in expiries}))
     current = {each.item: locked[each.item[0]] for each in expiries if _is_current(locked, each.item)}
     patient = await _send_again(tx, sorted(current))
@@ -37,6 +39,7 @@ async def bury_dead_letters(tx: Tx, expiries: Sequence[Expiry], *, placements_ma
     buried = [
         Buried(expiry=each, outcome=outcome_of(changes.get(each.item))) for each in expiries if each.item not in patient
     ]
+    await afailpoint("dlq.bury.before_write")
     # Before the changes, which take away the assignments that tell which worker it was.
     await dead_letters.insert_buried(tx, buried, by=ACTOR)
     await apply_endings(tx, list(changes.values()), locked)

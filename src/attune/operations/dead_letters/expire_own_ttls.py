@@ -6,6 +6,7 @@ A broker expires messages only at the head of a queue, so one time for all is al
 from attune.domain.endings.dead_letters import Expiry
 from attune.domain.messages import dispatch_topic
 from attune.operations.dead_letters.bury_dead_letters import bury_dead_letters
+from attune.runtime.failpoints import afailpoint
 from attune.storage import assignments
 from attune.storage.tx import Tx
 
@@ -24,4 +25,7 @@ async def expire_own_ttls(tx: Tx, *, pinned_ttl_seconds: float | None, placement
         )
         for each in overdue
     ]
-    return len(await bury_dead_letters(tx, expiries, placements_max=placements_max)) if expiries else 0
+    if not expiries:
+        return 0
+    await afailpoint("sweep.own_ttl.selected")
+    return len(await bury_dead_letters(tx, expiries, placements_max=placements_max))

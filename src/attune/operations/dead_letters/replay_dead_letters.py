@@ -7,6 +7,7 @@ from attune.domain.execution import Status
 from attune.domain.messages import MessageType
 from attune.operations.access.write_audit import Actor
 from attune.operations.dead_letters.settle_dead_letters import settle_dead_letters
+from attune.runtime.failpoints import afailpoint
 from attune.storage import dead_letters, executions
 from attune.storage.tx import Tx
 
@@ -31,5 +32,6 @@ async def replay_dead_letters(tx: Tx, dead_letter_ids: Sequence[int], *, by: Act
         if verdict.effect:
             letter = letters[verdict.dead_letter_id]
             tx.announce(letter.topic, MessageType(letter.type), verdict.items)
+    await afailpoint("dlq.replay.before_write")
     await settle_dead_letters(tx, verdicts, operation="dead_letter.replay", by=by)
     return verdicts

@@ -2,6 +2,7 @@
 
 from attune.domain.adaptive import decide_limit
 from attune.domain.messages import MessageType
+from attune.runtime.failpoints import afailpoint
 from attune.storage.line_upkeep import controls, sweeps
 from attune.storage.tx import Tx
 
@@ -17,6 +18,7 @@ async def adapt_limits(tx: Tx) -> int:
     line_ids = await sweeps.list_adaptive(tx, limit=LINES_MAX)
     if not line_ids:
         return 0
+    await afailpoint("sweep.adaptive_limits.selected")
     await controls.lock_many(tx, line_ids)
     looks = [
         (line, decide_limit(line.adaptive, limit=line.limit, best_seconds=line.best_seconds, window=line.window))

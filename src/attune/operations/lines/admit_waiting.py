@@ -6,6 +6,7 @@ from attune.domain.execution import Status
 from attune.domain.messages import MessageType
 from attune.operations.place_admitted import place_admitted
 from attune.operations.place_newcomers import place_newcomers
+from attune.runtime.failpoints import afailpoint
 from attune.storage import lines
 from attune.storage.tx import Tx
 
@@ -29,6 +30,7 @@ async def admit_waiting(
     """
     admitted = await lines.admit(tx, line_ids, ended, limit=ADMITTED_MAX)
     moved = len(admitted.waiting)
+    await afailpoint("admit.before_place")
     for pool in sorted({pool for _, pool in admitted.waiting}.union(roomier)):
         mine = [item for item, its_pool in admitted.waiting if its_pool == pool]
         if mine:

@@ -2,6 +2,7 @@
 
 from attune.domain.execution import Change, Failure, Status
 from attune.operations.change_executions import change_executions
+from attune.runtime.failpoints import afailpoint
 from attune.storage import executions
 from attune.storage.line_upkeep import controls, sweeps
 from attune.storage.tx import Tx
@@ -22,6 +23,7 @@ async def expire_waiting(tx: Tx, *, default_seconds: float) -> int:
     held = await sweeps.list_overdue(tx, default_seconds=default_seconds, held=True, limit=PUT_OFF_MAX)
     if not found and not held:
         return 0
+    await afailpoint("sweep.queue_timeout.selected")
     lines = await controls.lock_many(tx, sorted({entry.line_id for entry in [*found, *held]}))
     if held:
         await sweeps.put_off_timeouts(tx, [entry.execution_id for entry in held])

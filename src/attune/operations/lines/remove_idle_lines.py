@@ -1,5 +1,6 @@
 """Removes the lines of groups that nobody uses any more; whoever needs one again makes it again."""
 
+from attune.runtime.failpoints import afailpoint
 from attune.storage import lines
 from attune.storage.tx import Tx
 
@@ -11,4 +12,6 @@ REMOVED_MAX = 5000
 
 async def remove_idle_lines(tx: Tx) -> int:
     """Returns how many were removed; what they had counted stays with their scope."""
-    return await lines.delete_idle(tx, seconds=IDLE_SECONDS, limit=REMOVED_MAX)
+    removed = await lines.delete_idle(tx, seconds=IDLE_SECONDS, limit=REMOVED_MAX)
+    await afailpoint("sweep.idle_lines.before_commit")
+    return removed

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from attune.domain.alerts.catalogue import ALERTS
 from attune.domain.alerts.episodes import Episode, Turn, evaluate
 from attune.domain.alerts.readings import Readings, remember
+from attune.runtime.failpoints import afailpoint
 from attune.storage.alerting import episodes, readings, samples
 from attune.storage.alerting.readings import LINES_MAX
 from attune.storage.tx import Tx
@@ -28,6 +29,7 @@ async def evaluate_alerts(tx: Tx, *, default_length_max: int) -> Turn:
     standing = await episodes.list_open(tx)
     found = await _read(tx, standing, default_length_max=default_length_max)
     turn = evaluate(ALERTS, found, standing, now=now)
+    await afailpoint("sweep.alerts.evaluated")
     await samples.insert(tx, found.present)
     await samples.delete_old(tx)
     # What began to fire and what is over are in `turn.fired` and `turn.resolved`: whoever announces it does so here.

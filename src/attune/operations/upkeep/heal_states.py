@@ -2,6 +2,7 @@
 
 from attune.domain.messages import MessageType
 from attune.operations.workers.hint_room import hint_room
+from attune.runtime.failpoints import afailpoint
 from attune.storage import executions, lines, unplaced
 from attune.storage.tx import Tx
 
@@ -26,6 +27,7 @@ async def heal_states(tx: Tx) -> int:
     leaked = await lines.list_leaked(tx, seconds=LEAKED_SECONDS, limit=HEALED_MAX)
     if leaked:
         tx.announce(MessageType.EXECUTION_COMPLETED, MessageType.EXECUTION_COMPLETED, leaked)
+    await afailpoint("sweep.state_audit.selected")
     if await unplaced.exists_older_than(tx, seconds=UNPLACED_SECONDS):
         await hint_room(tx)
     return len(overdue) + len(stuck) + len(leaked)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from attune.runtime.failpoints import afailpoint
 from attune.storage import dead_letters
 from attune.storage.access import sealed_parameters
 from attune.storage.alerting import episodes
@@ -36,6 +37,7 @@ async def keep_house(tx: Tx, keeping: Keeping) -> int:
     if not await housekeeping.try_lock(tx):
         return 0
     await housekeeping.ensure_partitions(tx, days_ahead=DAYS_AHEAD)
+    await afailpoint("sweep.housekeeping.partitions_made")
     await housekeeping.drop_history(tx, older_than_days=keeping.history_days)
     await housekeeping.drop_logs(tx, older_than_days=keeping.logs_days)
     removed = await dead_letters.delete_older_than(tx, seconds=keeping.dead_letter_seconds, limit=DELETED_MAX)

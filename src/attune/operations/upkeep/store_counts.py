@@ -8,6 +8,7 @@ from functools import partial
 import structlog
 
 from attune.runtime.counts import Count, Unstored
+from attune.runtime.failpoints import afailpoint
 from attune.runtime.supervise import Restart, Tasks
 from attune.storage.database import Database, may_work_later
 from attune.storage.statistics import counters
@@ -36,6 +37,7 @@ async def store_counts(database: Database, unstored: Unstored) -> None:
     async with database.transaction() as tx:
         tx.at_end(partial(_settle, unstored, counts))
         await counters.add(tx, counts)
+        await afailpoint("counts.before_commit")
 
 
 def _settle(unstored: Unstored, counts: Sequence[Count], commit: Commit) -> None:

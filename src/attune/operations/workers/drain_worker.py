@@ -3,6 +3,7 @@
 from attune.operations.access.write_audit import Actor, Deed, write_audit
 from attune.operations.attend_workers import DRAINED, hand_back_unstarted
 from attune.operations.workers.cordon_worker import lock_worker, tell_worker
+from attune.runtime.failpoints import afailpoint
 from attune.storage.availability import steering
 from attune.storage.availability.steering import Steered
 from attune.storage.database import Database
@@ -19,6 +20,7 @@ async def drain_worker(database: Database, worker_id: int, *, by: Actor) -> int:
     is taken back. If this process dies in between, the worker does the second step when it sees its row.
     """
     worker = await _close(database, worker_id, by=by)
+    await afailpoint("drain.closed.before_hand_back")
     handed_back = 0
     for _ in range(PASSES_MAX):
         async with database.transaction() as tx:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from attune.domain.availability.missing import no_worker
 from attune.domain.execution import Change, Status
 from attune.operations.change_executions import change_executions
+from attune.runtime.failpoints import afailpoint
 from attune.storage import executions
 from attune.storage.availability import serving
 from attune.storage.availability.serving import Stranded
@@ -20,6 +21,7 @@ async def expire_unserved(tx: Tx, *, timeout_seconds: float) -> int:
     """Fail who waited too long for a worker that does not exist; returns how many."""
     stranded = await serving.list_stranded(tx, timeout_seconds=timeout_seconds, limit=EXPIRED_MAX)
     failed = len(await _fail(tx, stranded)) if stranded else 0
+    await afailpoint("sweep.no_worker.before_commit")
     await serving.settle_served(tx, limit=EXPIRED_MAX)
     return failed
 

@@ -5,6 +5,7 @@ silence takes nothing away from it: what it runs is judged by its leases alone.
 """
 
 from attune.domain.messages import MessageType, cancel_topic
+from attune.runtime.failpoints import afailpoint
 from attune.storage.availability import probes
 from attune.storage.tx import Tx
 
@@ -18,6 +19,7 @@ PATIENCE_SHARE = 0.5
 async def probe_workers(tx: Tx, *, interval_seconds: float) -> int:
     """Take out the silent, ping the rest; returns how many were taken out."""
     silent = await probes.mark_unresponsive(tx, patience_seconds=interval_seconds * PATIENCE_SHARE)
+    await afailpoint("sweep.health_probe.marked")
     for worker_id in await probes.take_due(tx, period_seconds=interval_seconds * PERIOD_SHARE):
         tx.announce(cancel_topic(worker_id), MessageType.WORKER_PINGED, [(worker_id, 0)])
     return len(silent)

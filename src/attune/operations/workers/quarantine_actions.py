@@ -7,6 +7,7 @@ from attune.domain.errors import NotFound
 from attune.domain.refs import did_you_mean
 from attune.operations.access.write_audit import Actor, Deed, write_audit
 from attune.operations.workers.hint_room import hint_room
+from attune.runtime.failpoints import afailpoint
 from attune.storage import actions
 from attune.storage.availability import quarantines
 from attune.storage.executions import Locked
@@ -18,7 +19,10 @@ LOSSES_MAX = 3
 
 async def count_losses(tx: Tx, losses: Sequence[tuple[int, UUID]]) -> list[int]:
     """Note actions whose attempts were lost with these workers; returns those that are held from now on."""
-    return await quarantines.add_losses(tx, losses, losses_max=LOSSES_MAX) if losses else []
+    if not losses:
+        return []
+    await afailpoint("quarantine.before_write")
+    return await quarantines.add_losses(tx, losses, losses_max=LOSSES_MAX)
 
 
 async def clear_suspects(tx: Tx, succeeded: Sequence[Locked]) -> None:

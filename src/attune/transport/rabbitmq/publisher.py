@@ -103,6 +103,7 @@ class Publisher:
             async with asyncio.timeout(self._options.publish_seconds):
                 with broker_calls():
                     await self._exchanges[exchange].publish(letter, routing_key=message.topic)
+                await afailpoint("publish.confirmed.before_answer", unknown=TimeoutError)
         except PublishError:
             return Outcome.RETURNED
         except Exception as error:  # noqa: BLE001  the client raises anything while it closes, and the row is safe
@@ -177,6 +178,7 @@ class Publisher:
 
     async def _send(self, message: Message) -> None:
         """Publish one message and do what its outcome asks for."""
+        await afailpoint("publish.before_send")
         sending = asyncio.ensure_future(self.publish(message))
         try:
             await afailpoint("publish.sent.before_confirm")
@@ -191,6 +193,7 @@ class Publisher:
 
     async def _take_back(self, message: Message) -> None:
         """The broker has no queue for it: un-place a dispatch, let everything else rest."""
+        await afailpoint("publish.returned.before_tx")
         self._log.warning("publish.returned", message_id=message.id, topic=message.topic)
         if self._on_returned_dispatch and is_dispatch(message.topic) and await self._on_returned_dispatch(message):
             self._delete_soon(message)
@@ -207,7 +210,8 @@ class Publisher:
         """Take over what was committed and not sent, by a process that died, or a delay that is over."""
         while True:
             await self.link.up.wait()
-            claimed = await self._claim_overdue()
+            if claimed := await self._claim_overdue():
+                await afailpoint("relay.claimed.before_send")
             known = self._at_hand | self._confirmed
             mine = [message for message in claimed if message.id not in known]
             self._at_hand.update(message.id for message in mine)

@@ -20,6 +20,7 @@ from typing import Final
 import structlog
 
 from attune.runtime.clock import monotonic, new_uuid, utc_now
+from attune.runtime.failpoints import afailpoint
 from attune.worker.environments.build import BuildFailed
 from attune.worker.runners.protocol import Stop
 
@@ -141,6 +142,7 @@ class Environments:
             (staging / MARKER).write_text(f"{recipe.label}\n", encoding="utf-8")
             # A power cut must not leave a complete-looking environment of empty files.
             await asyncio.to_thread(os.sync)
+            await afailpoint("environment.built.before_rename")
             staging.rename(place)
         finally:
             await asyncio.shield(asyncio.to_thread(shutil.rmtree, staging, ignore_errors=True))

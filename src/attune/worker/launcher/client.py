@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from attune.runtime.failpoints import failpoint
 from attune.worker.launcher.child import Child, LauncherLost, NotEntered, Pipe, settle
 from attune.worker.launcher.order import Order, write_order
 from attune.worker.processes import MARKER_VARIABLE, Children
@@ -148,6 +149,8 @@ class Launcher:
         self._starting[key] = answer
         try:
             await self._send(content, descriptors)
+            if failpoint("launcher.asked.before_answer") and self._process is not None:
+                self._process.kill()
             return await answer
         finally:
             self._starting.pop(key, None)

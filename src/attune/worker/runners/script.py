@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from attune.domain.retry import Ending
 from attune.packs.read import entry_point_path
+from attune.runtime.failpoints import failpoint
 from attune.storage.executions import Startable
 from attune.worker.delivery import Undeliverable
 from attune.worker.environments.build import BuildFailed
@@ -106,6 +107,7 @@ class ScriptRunner:
         captured = capture(attempt)
         attempt.stop.listen(tree.stop)
         try:
+            failpoint("worker.spawned.before_watch")
             await _attend(child, tree, captured=captured, output=output)
         except BaseException:
             # The worker itself is being stopped by force: nothing may be left running.
