@@ -39,7 +39,7 @@ check: setup-dev ## formatting, lint, types, layers, dependencies, tidiness
 	@$(BIN)/deptry .
 	@$(BIN)/pytest -q tests/domain tests/test_tidy.py
 
-bench: setup-dev ## measure and keep it in bench/results (ARGS="--quick", ARGS="--transport rabbitmq --repeat 3")
+bench: setup-dev ## measure Attune and its peers, kept in bench/results (ARGS="--quick", ARGS="--only W1,W2 --without peers")
 	@$(BIN)/python -m bench.run $(ARGS)
 
 chaos: setup-dev ## kill while work flows (SEED= MINUTES= TRANSPORT=postgres|rabbitmq ARGS="--scenario lines")

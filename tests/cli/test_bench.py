@@ -52,7 +52,7 @@ def test_a_quick_run_reports_every_workload_and_leaves_nothing(home: Path, place
     document = json.loads(done.stdout)
     rows = document["workloads"]
     assert [(row["name"], row["runtime"]) for row in rows] == [
-        (name, runtime) for name in ("W1", "W2", "W3") for runtime in ("native", "shell")
+        (name, runtime) for name in ("W1", "W2", "W3") for runtime in ("native", "shell", "python")
     ]
     for row in rows:
         assert set(row) >= {
@@ -71,6 +71,20 @@ def test_a_quick_run_reports_every_workload_and_leaves_nothing(home: Path, place
     assert list(place.iterdir()) == []
     assert processes_in(place) == []
     assert not home.exists(), "the person's own home was touched"
+
+
+def test_paced_requests_and_killed_processes_are_measured_with_nothing_broken(home: Path, place: Path) -> None:
+    words = ("bench", "--quick", "--workload", "W4", "--workload", "W7", "--executions", "100", "-o", "json")
+    done = attune(*words, home=home, more={"TMPDIR": str(place)}, seconds_max=SECONDS_MAX)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    *paced, killed = json.loads(done.stdout)["workloads"]
+    assert [row["rate"] for row in paced] == [50, 500, 2000]
+    assert all(row["late_ms"]["p50"] <= row["start_ms"]["p50"] for row in paced), "counted from when they were due"
+    assert killed["kills"] == {"executor-1": 1, "worker-1": 1, "postgres": 1}
+    assert killed["lost"] == 0
+    assert list(place.iterdir()) == []
+    assert processes_in(place) == []
 
 
 def test_a_run_that_is_interrupted_takes_its_platform_with_it(home: Path, place: Path) -> None:

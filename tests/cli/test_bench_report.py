@@ -52,7 +52,7 @@ def test_repetitions_become_a_median_and_a_range() -> None:
     assert row["repetitions"] == 3
 
 
-@pytest.mark.parametrize("name", ["inversions", "over_limit", "lost", "duplicated"])
+@pytest.mark.parametrize("name", ["inversions", "over_limit", "lost", "duplicated", "unexplained"])
 def test_a_broken_promise_in_any_repetition_is_not_clean(name: str) -> None:
     broken = replace(CLEAN, **{name: 2})
 
@@ -70,7 +70,9 @@ def test_a_promise_broken_while_handling_one_by_one_counts_too() -> None:
 
 
 def test_figures_of_one_run_are_compared_with_each_other() -> None:
-    machine = Machine(idle_percent=99, fdatasync_us=100, commits_per_second=1000, spawns_per_second=1500)
+    machine = Machine(
+        idle_percent=99, fdatasync_us=100, commits_per_second=1000, spawns_per_second=1500, pythons_per_second=100
+    )
     found = ratios(
         Findings(runs=[made(per_second=900)], one_by_one=[made(one_by_one(W1), per_second=90)], machine=[machine])
     )

@@ -72,10 +72,14 @@ def request_execution(
     )
 
 
-def request_executions(wanted: Sequence[Mapping[str, object]]) -> Call[Accepted]:
+def request_executions(wanted: Sequence[Mapping[str, object]], *, idempotency_key: str | None = None) -> Call[Accepted]:
     """Ask for many runs at once, each with the fields of a single request; all are accepted in this order, or none."""
     return Call(
-        method="POST", path="/api/v1/executions:batch", answer=Accepted, body={"executions": [*map(dict, wanted)]}
+        method="POST",
+        path="/api/v1/executions:batch",
+        answer=Accepted,
+        body={"executions": [*map(dict, wanted)]},
+        headers={"Idempotency-Key": idempotency_key} if idempotency_key else {},
     )
 
 

@@ -33,6 +33,7 @@ class Options(TypedDict):
     transport: str | None
     url: str | None
     repeat: int | None
+    idle: float | None
     output: Format
 
 
@@ -42,7 +43,7 @@ class Options(TypedDict):
 @click.option(
     "--workload", type=click.Choice(NAMES), multiple=True, help="Only this one. May be repeated. Default: all."
 )
-@click.option("--runtime", type=click.Choice(RUNTIMES), multiple=True, help="Only this one. Default: both.")
+@click.option("--runtime", type=click.Choice(RUNTIMES), multiple=True, help="Only this one. Default: all.")
 @click.option("--executions", type=click.IntRange(1, 1_000_000), help="So many in every workload.")
 @click.option(
     "--batch",
@@ -58,6 +59,11 @@ class Options(TypedDict):
 )
 @click.option("--url", help=f"RabbitMQ to use, in a virtual host that nobody uses. Default: {BROKER_VARIABLE}.")
 @click.option("--repeat", type=click.IntRange(1, 100), help=f"Repetitions. Default: {REPETITIONS}, with --quick 1.")
+@click.option(
+    "--idle",
+    type=click.FloatRange(0, 600),
+    help=f"Seconds to watch a platform with nothing to do. Default: {IDLE_SECONDS:.0f}; 0 with --quick or --workload.",
+)
 @output_option()
 @click.pass_context
 def bench(context: click.Context, **options: Unpack[Options]) -> None:
@@ -79,7 +85,8 @@ def bench(context: click.Context, **options: Unpack[Options]) -> None:
 def _plan(options: Options) -> "Plan":
     from attune.cli.bench.run import Plan
 
-    quick = options["quick"]
+    quick, idle = options["quick"], options["idle"]
+    default = 0.0 if quick or options["workload"] else IDLE_SECONDS
     return Plan(
         names=options["workload"] or (QUICK_NAMES if quick else NAMES),
         runtimes=options["runtime"] or RUNTIMES,
@@ -89,7 +96,7 @@ def _plan(options: Options) -> "Plan":
         batch=options["batch"],
         repeat=options["repeat"] or (1 if quick else REPETITIONS),
         broker_url=_broker_url(options),
-        idle_seconds=0.0 if quick or options["workload"] else IDLE_SECONDS,
+        idle_seconds=default if idle is None else idle,
     )
 
 

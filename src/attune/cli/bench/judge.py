@@ -4,6 +4,7 @@ The client numbers its requests and sends them one after the other, so their num
 in. An execution carries its number as a parameter; that the platform counts right is not taken for granted.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,10 +38,12 @@ class Verdict:
     over_limit: int
     lost: int
     duplicated: int
+    # Attempts after the first for which nobody who was killed can be blamed.
+    unexplained: int = 0
 
     @property
     def clean(self) -> bool:
-        return not (self.inversions or self.over_limit or self.lost or self.duplicated)
+        return not (self.inversions or self.over_limit or self.lost or self.duplicated or self.unexplained)
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -66,6 +69,18 @@ def number_of(execution: Execution) -> int:
 def count_inversions(numbers: Sequence[int]) -> int:
     """How often somebody was admitted right after one who was accepted later."""
     return sum(1 for before, after in pairwise(numbers) if after < before)
+
+
+def count_overtaken(admitted: Iterable[int], sent: Mapping[int, float], answered: Mapping[int, float]) -> int:
+    """How many were admitted after one that was sent only when they had been accepted already.
+
+    Where requests are under way together, this is all that their order means.
+    """
+    latest, overtaken = -math.inf, 0
+    for each in admitted:
+        overtaken += answered[each] < latest
+        latest = max(latest, sent[each])
+    return overtaken
 
 
 def count_lost(accepted: Sequence[int], executions: Iterable[Execution]) -> int:

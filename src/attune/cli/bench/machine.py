@@ -2,6 +2,7 @@
 
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections import deque
@@ -21,6 +22,8 @@ COMMIT_SECONDS: Final = 0.5
 SPAWN_SECONDS: Final = 0.5
 # Enough for every processor to have one more to go on with.
 SPAWNS_AT_ONCE: Final = 8
+ECHO: Final = ("/bin/sh", "-c", "echo hi")
+COLD_PYTHON: Final = (sys.executable, "-I", "-c", "print('hi')")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,7 @@ class Machine:
     fdatasync_us: float
     commits_per_second: float
     spawns_per_second: float
+    pythons_per_second: float
 
 
 async def look_at_machine(directory: Path, database: Database) -> Machine:
@@ -42,7 +46,8 @@ async def look_at_machine(directory: Path, database: Database) -> Machine:
         idle_percent=round(idle.idle, 1),
         fdatasync_us=await asyncio.to_thread(_fdatasync_us, directory),
         commits_per_second=await _commits_per_second(database),
-        spawns_per_second=await asyncio.to_thread(_spawns_per_second),
+        spawns_per_second=await asyncio.to_thread(_starts_per_second, ECHO),
+        pythons_per_second=await asyncio.to_thread(_starts_per_second, COLD_PYTHON),
     )
 
 
@@ -68,14 +73,14 @@ async def _commits_per_second(database: Database) -> float:
     return round(done / seconds, 1)
 
 
-def _spawns_per_second() -> float:
-    """The ceiling of every shell action: starting `echo hi` with nothing around it."""
+def _starts_per_second(words: tuple[str, ...]) -> float:
+    """The ceiling of every action that is a process: starting a program with nothing around it."""
     quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     running: deque[int] = deque()
     done = 0
     began = time.perf_counter()
     while time.perf_counter() - began < SPAWN_SECONDS:
-        running.append(os.posix_spawn("/bin/sh", ["sh", "-c", "echo hi"], {}, file_actions=quiet))
+        running.append(os.posix_spawn(words[0], words, {}, file_actions=quiet))
         if len(running) == SPAWNS_AT_ONCE:
             os.waitpid(running.popleft(), 0)
             done += 1

@@ -12,7 +12,7 @@ from attune.cli.bench.client import BenchClient
 from attune.cli.bench.judge import Evidence, Verdict, judge
 from attune.cli.bench.pack import warm_up_ref
 from attune.cli.bench.throwaway import Stage
-from attune.cli.bench.usage import cpu_us_per, usage
+from attune.cli.bench.usage import Usage, cpu_us_per, usage
 from attune.cli.bench.workloads import Workload
 from attune.client.models import Admission, Execution
 from attune.storage.upkeep.yardstick import count_commits, list_doubled
@@ -42,33 +42,62 @@ class Run:
     cpu_us: Mapping[str, int]
     commits_per_execution: float
     memory_mb: Mapping[str, float] = field(default_factory=dict)
+    # How far behind its own schedule the client was, and how many it did send in a second.
+    late_ms: Spread | None = None
+    sent_per_second: float | None = None
+    kills: Mapping[str, int] = field(default_factory=dict)
+    # Attempts beyond the first.
+    repeated: int = 0
+    evidence: Evidence | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """How things stood when a measurement began."""
+
+    at: float
+    pids: Mapping[str, int]
+    used: Mapping[str, Usage]
+    commits: int
 
 
 async def measure(stage: Stage, workload: Workload, *, batch: int) -> Run:
     """Send everything and wait until the last has ended."""
-    await _warm_up(stage, workload)
+    await warm_up(stage, workload)
     client = BenchClient(stage.client, workload.title, batch=batch)
-    pids = await stage.processes()
-    used, commits, began = usage(pids), await count_commits_of(stage), time.time()
+    beginning = await begin(stage)
     await client.send(workload.refs, workload.executions)
+    return await conclude(stage, workload, client, beginning)
+
+
+async def begin(stage: Stage) -> Beginning:
+    """Look at every counter; the last thing before the first request."""
+    pids = await stage.processes()
+    return Beginning(pids=pids, used=usage(pids), commits=await count_commits_of(stage), at=time.time())
+
+
+async def conclude(stage: Stage, workload: Workload, client: BenchClient, beginning: Beginning) -> Run:
+    """Wait until everything that was sent has ended, then look at the counters and hear the witnesses."""
     await client.wait_for_last()
-    spent, commits = cpu_us_per(workload.executions, used, usage(pids)), await count_commits_of(stage) - commits
+    spent = cpu_us_per(workload.executions, beginning.used, usage(beginning.pids))
+    commits = await count_commits_of(stage) - beginning.commits
     executions = await client.read_ended()
     evidence = await _evidence(stage, client, workload, executions)
     ends = [each.ended_at.timestamp() for each in executions if each.ended_at is not None]
     return Run(
         workload=workload,
-        per_second=round(len(ends) / (max(ends, default=math.inf) - began), 1),
+        per_second=round(len(ends) / (max(ends, default=math.inf) - beginning.at), 1),
         verdict=judge(evidence),
         start_ms=start_ms(executions),
         slot_to_start_ms=slot_to_start_ms(executions, evidence.admissions),
         done_ms=done_ms(executions),
         cpu_us=spent,
         commits_per_execution=round(commits / workload.executions, 2),
+        evidence=evidence,
     )
 
 
-async def _warm_up(stage: Stage, workload: Workload) -> None:
+async def warm_up(stage: Stage, workload: Workload) -> None:
     """Connections, caches and prepared statements are there before anything is measured."""
     client = BenchClient(stage.client, f"warm-up {workload.title}", batch=WARM_UP)
     await client.send([warm_up_ref(workload.runtime)], WARM_UP)

@@ -4,16 +4,18 @@ import dataclasses
 import os
 import platform
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from attune import __version__
 from attune.cli.bench.measure import Run
+from attune.cli.bench.paced import is_reached
 from attune.cli.bench.run import Findings
 from attune.cli.bench.workloads import Workload
 from attune.cli.render import Column, Record, View, column
 
-BROKEN: Final = ("inversions", "over_limit", "lost", "duplicated")
+BROKEN: Final = ("inversions", "over_limit", "lost", "duplicated", "unexplained")
 
 
 def document_of(findings: Findings, *, transport: str) -> dict[str, object]:
@@ -68,6 +70,9 @@ def _row(workload: Workload, runs: Sequence[Run], singly: Sequence[Run], *, tran
         "executors": workload.executors,
         "like": workload.like,
         "backlog": workload.backlog,
+        **_paced(workload, runs),
+        "kills": dict(sum((Counter(run.kills) for run in runs), Counter())),
+        "repeated": sum(run.repeated for run in runs),
         "repetitions": len(runs),
         "per_second_range": [min(speeds), max(speeds)],
         "slot_to_start_ms": _median_spread([dataclasses.asdict(run.slot_to_start_ms) for run in runs]),
@@ -75,6 +80,19 @@ def _row(workload: Workload, runs: Sequence[Run], singly: Sequence[Run], *, tran
         "cpu_us_per_execution": _median_spread([run.cpu_us for run in runs]),
         "commits_per_execution": statistics.median(run.commits_per_execution for run in runs),
         "memory_mb": _median_spread([run.memory_mb for run in runs]),
+    }
+
+
+def _paced(workload: Workload, runs: Sequence[Run]) -> dict[str, object]:
+    """Whether the rate was kept up in every repetition; nothing of the kind elsewhere."""
+    rate = workload.rate
+    if rate is None:
+        return {"rate": None, "rate_reached": None, "sent_per_second": None, "late_ms": {}}
+    return {
+        "rate": rate,
+        "rate_reached": all(is_reached(rate, sent=run.sent_per_second or 0, done=run.per_second) for run in runs),
+        "sent_per_second": statistics.median(run.sent_per_second or 0 for run in runs),
+        "late_ms": _median_spread([dataclasses.asdict(run.late_ms) for run in runs if run.late_ms] or [{}]),
     }
 
 
@@ -106,11 +124,14 @@ def _against_machine(rows: Sequence[Mapping[str, object]], findings: Findings) -
     if not findings.machine:
         return {}
     spawns = statistics.median(each.spawns_per_second for each in findings.machine)
+    pythons = statistics.median(each.pythons_per_second for each in findings.machine)
     commits = statistics.median(each.commits_per_second for each in findings.machine)
     found: dict[str, float] = {}
     for row in rows:
         if row["runtime"] == "shell":
             found |= _ratio(f"{row['name']} shell / spawning nothing else", row["per_second"], spawns)
+        if row["runtime"] == "python":
+            found |= _ratio(f"{row['name']} python / starting a cold Python", row["per_second"], pythons)
         if row["runtime"] == "native" and row["name"] == "W3":
             found |= _ratio("W3 native / one client's commits", row["per_second"], commits)
     return found
@@ -140,6 +161,11 @@ def _flaws(record: Record) -> str:
     return ", ".join(f"{record[name]} {name}" for name in BROKEN if record[name]) or "none"
 
 
+def _rate(record: Record) -> str:
+    """A rate that was not kept up must not look like one that was."""
+    return str(record["rate"] or "") + ("" if record["rate_reached"] in {True, None} else " (not reached)")
+
+
 def _cpu(record: Record) -> str:
     return str(round(sum(_numbers(record, "cpu_us_per_execution", list(_dict(record, "cpu_us_per_execution"))))))
 
@@ -165,6 +191,7 @@ VIEW: Final = View(
         column("limit"),
         column("executors"),
         column("backlog"),
+        Column(title="rate", cell=_rate),
         column("per_second"),
         column("one_by_one", "one_by_one_per_second"),
         _pair("start_ms"),
@@ -174,6 +201,8 @@ VIEW: Final = View(
         column("commits", "commits_per_execution"),
         Column(title="broken", cell=_flaws),
         column("cpu_us_by_process", "cpu_us_per_execution", wide=True),
+        column("kills", wide=True),
+        column("repeated", wide=True),
     ],
     name="name",
     value="per_second",

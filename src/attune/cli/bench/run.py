@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, Protocol, TypedDict
 
 from attune.cli.bench.backlog import ADMISSIONS, measure_backlogs
 from attune.cli.bench.broker import require_unused
+from attune.cli.bench.killing import SETTINGS as KILLED_SETTINGS
+from attune.cli.bench.killing import measure_killed
 from attune.cli.bench.machine import Machine, look_at_machine
 from attune.cli.bench.measure import Run, measure
+from attune.cli.bench.paced import measure_paced
 from attune.cli.bench.pack import write_pack
 from attune.cli.bench.throwaway import Stage, throw_away_platform
 from attune.cli.bench.usage import cpu_share, usage
@@ -18,7 +22,9 @@ from attune.cli.bench.workloads import (
     FULL_BACKLOG,
     Workload,
     backlog_workloads,
+    killed_workload,
     one_by_one,
+    paced_workloads,
     replica_workloads,
     simple_workloads,
 )
@@ -27,6 +33,17 @@ from attune.client import calls
 BACKLOG_ROUNDS: Final = 3
 
 Say = Callable[[str], None]
+
+
+class Way(Protocol):
+    """One way to measure a workload."""
+
+    async def __call__(self, stage: Stage, workload: Workload, *, batch: int) -> Run: ...
+
+
+class _Sizes(TypedDict):
+    quick: bool
+    executions: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,22 +94,32 @@ async def run_bench(plan: Plan, say: Say) -> Findings:
     findings = Findings()
     if plan.broker_url:
         await require_unused(plan.broker_url)
-    simple = simple_workloads(plan.names, plan.runtimes, quick=plan.quick, executions=plan.executions)
-    replicas = replica_workloads(quick=plan.quick, executions=plan.executions) if "W6" in plan.names else []
-    for number in range(plan.repeat if simple or replicas else 0):
-        say(f"repetition {number + 1} of {plan.repeat}, batched")
+    for number in range(plan.repeat if set(plan.names) - {"W5"} else 0):
+        await _repeat(plan, findings, partial(_say_of, say, f"{number + 1} of {plan.repeat}: "))
+    if "W5" in plan.names:
+        findings.runs += await _measure_backlogs(plan, say)
+    return findings
+
+
+async def _repeat(plan: Plan, findings: Findings, say: Say) -> None:
+    """Everything once, but for the backlogs."""
+    sizes: _Sizes = {"quick": plan.quick, "executions": plan.executions}
+    simple = simple_workloads(plan.names, plan.runtimes, **sizes)
+    paced = paced_workloads(**sizes) if "W4" in plan.names else []
+    replicas = replica_workloads(**sizes) if "W6" in plan.names else []
+    if simple or paced or replicas:
         async with throw_away_platform(plan.settings) as stage:
             if plan.idle_seconds and findings.idle is None:
                 findings.idle = await _measure_idle(stage, plan.idle_seconds)
             findings.machine.append(await look_at_machine(stage.home.root, stage.database))
-            findings.runs += await _measure_all(stage, [*simple, *replicas], plan, say)
-        if simple:
-            say(f"repetition {number + 1} of {plan.repeat}, one by one")
-            async with throw_away_platform({**plan.settings, "ATTUNE__EXECUTOR__BATCH_MAX": "1"}) as stage:
-                findings.one_by_one += await _measure_all(stage, [one_by_one(each) for each in simple], plan, say)
-    if "W5" in plan.names:
-        findings.runs += await _measure_backlogs(plan, say)
-    return findings
+            findings.runs += await _measure_all(stage, [*simple, *paced, *replicas], plan, say)
+    if simple:
+        async with throw_away_platform({**plan.settings, "ATTUNE__EXECUTOR__BATCH_MAX": "1"}) as stage:
+            singly = [one_by_one(each) for each in simple]
+            findings.one_by_one += await _measure_all(stage, singly, plan, partial(_say_of, say, "one by one, "))
+    if "W7" in plan.names:
+        async with throw_away_platform({**plan.settings, **KILLED_SETTINGS}) as stage:
+            findings.runs += await _measure_all(stage, [killed_workload(**sizes)], plan, say)
 
 
 async def _measure_all(stage: Stage, workloads: Sequence[Workload], plan: Plan, say: Say) -> list[Run]:
@@ -103,9 +130,15 @@ async def _measure_all(stage: Stage, workloads: Sequence[Workload], plan: Plan, 
         if workload.executors != executors:
             executors = workload.executors
             await stage.scale_executors(executors)
-        runs.append(await measure(stage, workload, batch=plan.batch))
+        runs.append(await _way_of(workload)(stage, workload, batch=plan.batch))
         _say_run(runs[-1], say)
     return runs
+
+
+def _way_of(workload: Workload) -> Way:
+    if workload.rate:
+        return measure_paced
+    return measure_killed if workload.name == "W7" else measure
 
 
 async def _measure_backlogs(plan: Plan, say: Say) -> list[Run]:
@@ -139,6 +172,10 @@ async def _measure_idle(stage: Stage, seconds: float) -> Idle:
     )
 
 
+def _say_of(say: Say, what: str, text: str) -> None:
+    say(f"{what}{text}")
+
+
 def _say_run(run: Run, say: Say) -> None:
     flaw = "" if run.verdict.clean else f"  {run.verdict}"
-    say(f"  {run.workload.title}: {run.workload.executions:,} at {run.per_second:,.0f}/s{flaw}")
+    say(f"{run.workload.title}: {run.workload.executions:,} at {run.per_second:,.0f}/s{flaw}")

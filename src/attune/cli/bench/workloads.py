@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 PACK: Final = "bench"
-RUNTIMES: Final = ("native", "shell")
-NAMES: Final = ("W0", "W1", "W2", "W3", "W5", "W6")
+RUNTIMES: Final = ("native", "shell", "python")
+NAMES: Final = ("W0", "W1", "W2", "W3", "W4", "W5", "W6", "W7")
 QUICK_NAMES: Final = ("W1", "W2", "W3")
 # One by one is an order of magnitude slower; a tenth of the work says as much, if it is not too little.
 ONE_BY_ONE_SHARE: Final = 10
@@ -14,6 +14,9 @@ ONE_BY_ONE_MIN: Final = 100
 BACKLOGS: Final = (1_000, 10_000, 100_000)
 FULL_BACKLOG: Final = 1_000_000
 EXECUTORS: Final = (1, 2, 3)
+RATES: Final = (50, 500, 2_000)
+PACED_SECONDS: Final = 10
+PACED_SECONDS_QUICK: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,8 @@ class Workload:
     like: str | None = None
     # How many more wait in the line than are measured.
     backlog: int = 0
+    # Requests that fall due in a second, whatever became of those before; none: as fast as answers come.
+    rate: int | None = None
 
     @property
     def title(self) -> str:
@@ -37,12 +42,15 @@ class Workload:
         more = [f"like {self.like}"] if self.like else []
         more += [f"executors={self.executors}"] if self.name == "W6" else []
         more += [f"at {self.backlog:,} waiting"] if self.name == "W5" else []
+        more += [f"at {self.rate:,} per second"] if self.rate else []
         return " ".join([self.name, self.runtime, *more])
 
     @property
     def refs(self) -> list[str]:
         """Its actions. Each workload has its own, and so its lines begin empty."""
-        stem = "_".join([self.name, self.runtime, *([f"{self.like}_{self.executors}"] if self.like else [])]).lower()
+        more = [f"{self.like}_{self.executors}"] if self.like else []
+        more += [str(self.rate)] if self.rate else []
+        stem = "_".join([self.name, self.runtime, *more]).lower()
         return [f"{PACK}.{stem}_{number}" for number in range(self.actions)]
 
 
@@ -87,6 +95,24 @@ def backlog_workloads(backlogs: Sequence[int], *, admissions: int) -> list[Workl
     return [
         Workload(name="W5", runtime="native", executions=admissions, limit=10, backlog=backlog) for backlog in backlogs
     ]
+
+
+def paced_workloads(*, quick: bool, executions: int | None) -> list[Workload]:
+    """Requests that come when they come, at ever higher rates."""
+    seconds = PACED_SECONDS_QUICK if quick else PACED_SECONDS
+    return [
+        _sized(
+            Workload(name="W4", runtime="native", executions=rate * seconds, limit=10, actions=10, rate=rate),
+            executions,
+        )
+        for rate in RATES
+    ]
+
+
+def killed_workload(*, quick: bool, executions: int | None) -> Workload:
+    """W3 once more, for a platform whose processes are killed meanwhile."""
+    (like,) = (each for each in (_QUICK if quick else _FULL) if each.name == "W3")
+    return _sized(replace(like, name="W7", runtime="native"), executions)
 
 
 def one_by_one(workload: Workload) -> Workload:

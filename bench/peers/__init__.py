@@ -1,0 +1,1 @@
+"""Other systems on the same machine in the same run, each as its documentation starts it."""
