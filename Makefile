@@ -1,7 +1,7 @@
 # Everything a clone of Attune can be asked to do. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-external check bench chaos console fmt lock clean setup setup-dev
+.PHONY: help up test test-external check bench chaos soak upgrade console fmt lock clean setup setup-dev
 
 SHELL := /bin/sh
 PYTHON := python3
@@ -13,6 +13,8 @@ ARGS :=
 SEED :=
 MINUTES :=
 TRANSPORT :=
+RATE :=
+FROM :=
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -44,6 +46,12 @@ bench: setup-dev ## measure Attune and its peers, kept in bench/results (ARGS="-
 
 chaos: setup-dev ## kill while work flows (SEED= MINUTES= TRANSPORT=postgres|rabbitmq ARGS="--scenario lines")
 	@$(BIN)/python -m tests.chaos.run --seed "$(SEED)" --minutes "$(MINUTES)" --transport "$(TRANSPORT)" $(ARGS)
+
+soak: setup-dev ## work at an even pace and say what grows (MINUTES=60 RATE=50 TRANSPORT=postgres|rabbitmq)
+	@$(BIN)/python -m tests.soak.run --minutes "$(MINUTES)" --rate "$(RATE)" --transport "$(TRANSPORT)" $(ARGS)
+
+upgrade: setup-dev ## replace an older version by this one under load (FROM=revision MINUTES= TRANSPORT=)
+	@$(BIN)/python -m tests.upgrade.run --from "$(FROM)" --minutes "$(MINUTES)" --transport "$(TRANSPORT)" $(ARGS)
 
 console: setup ## build the web console
 	@tools/when-present.sh console/package.json "The web console" $(MAKE) -C console build

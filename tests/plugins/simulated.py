@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+# What a count is called where its own name would not say enough.
+SAID = {"seconds": "virtual s", "cpu_seconds": "s of CPU"}
+
 
 class SimulationTable:
     """Adds up what the processes of a run report."""
@@ -22,7 +25,7 @@ class SimulationTable:
         for name, value in report.user_properties:
             told: Any = value
             if name == "simulated":
-                self.counts.update({each: round(count) for each, count in told.items()})
+                self.counts.update(told)
             elif name == "planted":
                 self.planted.append(tuple(told))
             elif name == "traced":
@@ -33,7 +36,7 @@ class SimulationTable:
         if self.counts or self.planted or self.traced:
             terminalreporter.section("what was simulated")
         if self.counts:
-            write(", ".join(f"{count:,} {name}" for name, count in self.counts.items()).replace("seconds", "virtual s"))
+            write(", ".join(f"{round(count):,} {SAID.get(name, name)}" for name, count in self.counts.items()))
         for trace, seen in sorted(self.traced, key=lambda each: int(each[0].split()[0])):
             write(f"trace {trace:<48} without its rule: {seen}")
         for mistake, seed, seen in sorted(self.planted):

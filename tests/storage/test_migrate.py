@@ -7,9 +7,11 @@ import asyncio
 import asyncpg
 import pytest
 
+from attune.api.checks import platform_checks
 from attune.domain.execution import BIRTHS, TRANSITIONS, Status, transition_pairs
 from attune.storage.database import Database
-from attune.storage.migrate import Migration, SchemaMismatch, migrate, migrations, plan
+from attune.storage.migrate import Migration, SchemaMismatch, compare, migrate, migrations, plan
+from tests.transport.station import build_transport
 from tests.witness.arrange import make_action, request
 
 
@@ -63,6 +65,26 @@ async def test_a_database_of_a_newer_version_is_refused_and_left_alone(database:
 
     with pytest.raises(SchemaMismatch, match=r"schema version 9999.*newer Attune"):
         await migrate(database_url)
+
+
+async def test_what_runs_while_a_newer_version_migrates_stays_ready(database: Database, database_url: str) -> None:
+    async with database.transaction() as tx:
+        await tx.execute("INSERT INTO schema_version (version, name, checksum) VALUES (9999, 'future', 'x')")
+    transport = build_transport(database, "")
+
+    schema = await platform_checks(database, transport)["schema"]()
+
+    assert schema.ok
+    assert "upgrade is under way" in schema.detail
+
+
+async def test_a_schema_that_was_changed_behind_our_back_is_not_ready(database: Database) -> None:
+    async with database.transaction() as tx:
+        await tx.execute("UPDATE schema_version SET checksum = 'other' WHERE version = 1")
+
+    with pytest.raises(SchemaMismatch, match="other contents"):
+        async with database.reading() as tx:
+            await compare(tx.connection)
 
 
 def test_a_migration_that_was_edited_after_it_was_applied_is_refused() -> None:

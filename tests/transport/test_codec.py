@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attune.domain.messages import Message
-from attune.transport.codec import ENVELOPE_BYTES_MAX, UnreadableMessage, decode, encode
+from attune.transport.codec import ENVELOPE_BYTES_MAX, NewerMessage, UnreadableMessage, decode, encode
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MESSAGE = Message(
@@ -74,8 +74,8 @@ def test_a_hundred_items_are_carried_and_one_more_is_refused() -> None:
         b"[]",
         b"{}",
         fields(extra=1),
-        fields(version=2),
-        fields(version="1"),
+        fields(version=0),
+        fields(version="2"),
         fields(message_id=12),
         fields(message_id="twelve"),
         fields(items=[[1]]),
@@ -95,6 +95,23 @@ def test_a_hundred_items_are_carried_and_one_more_is_refused() -> None:
 def test_anything_else_is_unreadable(body: bytes) -> None:
     with pytest.raises(UnreadableMessage):
         decode(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [fields(version=2), fields(version=2, tenant="x"), fields(version=3, items={}), b'{"version": 2}'],
+    ids=repr,
+)
+def test_a_newer_version_is_told_from_what_is_no_message_at_all(body: bytes) -> None:
+    with pytest.raises(NewerMessage, match="reads message version 1, not"):
+        decode(body)
+
+
+@pytest.mark.parametrize("body", [fields(version=0), fields(extra=1), b'{"version": "2"}', b'{"version": 2'], ids=repr)
+def test_what_is_merely_wrong_is_not_taken_for_newer(body: bytes) -> None:
+    with pytest.raises(UnreadableMessage) as raised:
+        decode(body)
+    assert not isinstance(raised.value, NewerMessage)
 
 
 def test_an_envelope_that_grew_too_large_is_refused_before_it_is_sent() -> None:

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import aio_pika
 import pytest
-from aio_pika.abc import AbstractChannel, AbstractConnection
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
 from structlog.testing import capture_logs
 
 from attune.domain.messages import Message, MessageType, dispatch_topic
@@ -18,6 +19,7 @@ from attune.storage.database import Database
 from attune.storage.tx import Tx
 from attune.transport.rabbitmq import RabbitOptions, inspect_broker
 from attune.transport.rabbitmq.inspection import send_dead_letter_through
+from attune.transport.rabbitmq.newer import PATIENCE_SECONDS
 from attune.transport.topology import (
     DEAD_LETTERS,
     EXECUTOR_QUEUES,
@@ -30,6 +32,7 @@ from attune.transport.topology import (
     EVENTS as EVENTS_EXCHANGE,
 )
 from tests.transport.station import (
+    DEADLINE_SECONDS,
     EVENTS,
     QUICK,
     Station,
@@ -163,6 +166,40 @@ async def test_an_unreadable_message_is_parked_as_it_came(here: Station, channel
     assert parked.reason == "unreadable"
     found = await channel.get_queue(EVENTS.name)
     assert found.declaration_result.message_count == 0
+
+
+NEWER = b'{"version": 2, "what": "nobody here can know"}'
+
+
+async def test_a_message_of_a_newer_version_stays_for_whoever_can_read_it(
+    here: Station, channel: AbstractChannel
+) -> None:
+    async with here.consuming(EVENTS, leave_effect):
+        exchange = await channel.get_exchange(EVENTS_EXCHANGE)
+        await exchange.publish(aio_pika.Message(NEWER, timestamp=datetime.now(UTC)), "event.created")
+        await here.announce([(1, 0)])
+        await wait_for_effects(here.database, 1)
+        got: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
+        queue = await channel.get_queue(EVENTS.name)
+        await queue.consume(got.put, no_ack=True)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            given_back = await got.get()
+    assert given_back.body == NEWER
+    assert given_back.redelivered
+    assert await count(here.database, "dead_letter") == 0
+
+
+async def test_a_message_of_a_newer_version_that_nobody_came_for_is_parked(
+    here: Station, channel: AbstractChannel
+) -> None:
+    long_ago = datetime.now(UTC) - timedelta(seconds=PATIENCE_SECONDS + 60)
+    async with here.consuming(EVENTS, leave_effect):
+        exchange = await channel.get_exchange(EVENTS_EXCHANGE)
+        await exchange.publish(aio_pika.Message(NEWER, timestamp=long_ago), "event.created")
+        await wait_for_rows(here.database, "dead_letter", 1)
+    async with here.database.reading() as tx:
+        (parked,) = await parked_letters(tx)
+    assert parked.body == NEWER.decode()
 
 
 async def test_a_returned_dispatch_is_given_to_whoever_placed_it(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from attune.api.parts import Check, CheckResult
 from attune.storage import workers
 from attune.storage.database import Database
-from attune.storage.migrate import pending_count
+from attune.storage.migrate import compare
 from attune.transport.protocol import Transport
 
 
@@ -19,9 +19,13 @@ def platform_checks(database: Database, transport: Transport) -> Mapping[str, Ch
 
     async def schema() -> CheckResult:
         async with database.reading() as tx:
-            pending = await pending_count(tx.connection)
-        if pending:
-            return CheckResult(ok=False, detail=f"{pending} migrations are missing", cure="run `attune db migrate`")
+            standing = await compare(tx.connection)
+        if standing.pending:
+            detail = f"{standing.pending} migrations are missing"
+            return CheckResult(ok=False, detail=detail, cure="run `attune db migrate`")
+        if standing.ahead:
+            # Under an upgrade this is how it should be; whoever stops answering now would make it an outage.
+            return CheckResult(ok=True, detail=f"{standing.ahead} migrations ahead: an upgrade is under way")
         return CheckResult(ok=True, detail="as this version wants it")
 
     async def carries() -> CheckResult:

@@ -87,10 +87,24 @@ def plan(applied: Sequence[tuple[int, str]], known: Sequence[Migration]) -> list
     return [migration for migration in known if migration.version not in done]
 
 
-async def pending_count(connection: Connection) -> int:
-    """How many migrations are still to be applied; raises if the database belongs to another version."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a database compares with this version."""
+
+    # Migrations that are still to be applied.
+    pending: int
+    # Migrations of a newer version. Each version's schema serves the version before it too, so we go on meanwhile.
+    ahead: int
+
+
+async def compare(connection: Connection) -> Standing:
+    """How far the database is; raises if it belongs to another line of versions."""
     exists = await connection.fetchval("SELECT to_regclass('attune.schema_version') IS NOT NULL")
-    return len(plan(await _applied(connection) if exists else [], migrations()))
+    applied = await _applied(connection) if exists else []
+    known = migrations()
+    numbers = {migration.version for migration in known}
+    ours = [(version, checksum) for version, checksum in applied if version in numbers]
+    return Standing(pending=len(plan(ours, known)), ahead=len(applied) - len(ours))
 
 
 async def _prepare_schema(connection: PlainConnection) -> None:

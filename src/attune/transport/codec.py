@@ -25,6 +25,12 @@ class UnreadableMessage(Invalid):
     code = "unreadable_message"
 
 
+class NewerMessage(UnreadableMessage):
+    """A message of a version that only a newer Attune reads; during an upgrade one may be on its way."""
+
+    code = "newer_message"
+
+
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is written on the wire."""
 
@@ -42,6 +48,15 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Envelope)
+
+
+class _Versioned(msgspec.Struct):
+    """All that can be said of a message whose other fields are not known yet."""
+
+    version: int
+
+
+_version_decoder = msgspec.json.Decoder(_Versioned)
 
 
 def encode(message: Message, *, correlation_id: str | None = None, traceparent: str | None = None) -> bytes:
@@ -68,18 +83,31 @@ def encode(message: Message, *, correlation_id: str | None = None, traceparent: 
 
 
 def decode(body: bytes) -> Message:
-    """The message these bytes stand for; raises `UnreadableMessage` with the reason."""
+    """The message these bytes stand for; raises `UnreadableMessage`, or `NewerMessage` if time may help."""
     if len(body) > ENVELOPE_BYTES_MAX:
         raise UnreadableMessage(f"a message has at most {ENVELOPE_BYTES_MAX} bytes, not {len(body)}")
     try:
         envelope = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        _refuse_newer(body)
         raise UnreadableMessage(f"this is no message: {error}") from None
+    if envelope.version > VERSION:
+        _refuse_newer(body)
     if envelope.version != VERSION:
         raise UnreadableMessage(f"this Attune reads message version {VERSION}, not {envelope.version}")
     if envelope.timestamp.tzinfo is None:
         raise UnreadableMessage("the timestamp has no time zone")
     return _message_of(envelope, envelope.timestamp.astimezone(UTC))
+
+
+def _refuse_newer(body: bytes) -> None:
+    """Whatever else a newer version put into it, or left out."""
+    try:
+        version = _version_decoder.decode(body).version
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    if version > VERSION:
+        raise NewerMessage(f"this Attune reads message version {VERSION}, not {version}")
 
 
 def _message_of(envelope: Envelope, created: datetime) -> Message:

@@ -73,9 +73,11 @@ class _Transaction:
         try:
             if error is None:
                 session.check()
-                messages = await outbox.insert(tx, tx.announcements())
+                if announcements := tx.announcements():
+                    messages = await outbox.insert(tx, announcements)
                 assert self._announces or not messages
-                await session.pause("before commit")
+                if session.may_pause:
+                    await session.pause("before commit")
                 commit = Commit.UNKNOWN
                 self._database.commit(session)
                 commit = Commit.DONE
@@ -84,7 +86,8 @@ class _Transaction:
             tx.end(commit)
         if error is None:
             # A process may die between a commit and whatever it does next.
-            await session.pause("after commit")
+            if session.may_pause:
+                await session.pause("after commit")
             if messages:
                 await self._database.after_commit(messages)
 

@@ -293,7 +293,12 @@ class Judge:
     def see_idleness(self) -> None:
         """Asked now and then where nothing goes wrong: nobody waits beside a free slot or beside room for long."""
         idle = {("no_idle_slot", line.id) for line in self.store.table("line").values() if _could_admit(line)}
-        with_room = {action.pool for action in self.store.table("action").values() if self._has_room(action)}
+        crowded = {row.pool for row in self.store.table("unplaced").values()}
+        with_room = {
+            action.pool
+            for action in self.store.table("action").values()
+            if action.pool in crowded and self._has_room(action)
+        }
         actions = self.store.table("action")
         idle |= {
             ("nobody_waits_beside_room", row.id)

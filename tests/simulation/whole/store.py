@@ -56,6 +56,8 @@ class _Lock:
     waiters: list[tuple[Session, str, Waker]] = field(default_factory=list)
 
     def stands_in_the_way(self, session: Session, mode: str) -> list[Session]:
+        if not self.holders:
+            return []
         conflicts = _CONFLICTS[mode]
         return [other for other, held in self.holders.items() if other is not session and held in conflicts]
 
@@ -184,7 +186,8 @@ class Session:
         return True
 
     async def lock(self, table: str, id_: int, mode: str = UPDATE) -> None:
-        await self.pause(f"lock {table}")
+        if self.may_pause:
+            await self.pause(f"lock {table}")
         key = (table, id_)
         lock = self.store.locks.setdefault(key, _Lock())
         while lock.stands_in_the_way(self, mode):
@@ -223,6 +226,11 @@ class Session:
 
     def describe(self) -> str:
         return f"{self.process.name} holds {list(self._locked)} and writes {list(self.written)}"
+
+    @property
+    def may_pause(self) -> bool:
+        """Asked first, because mostly nobody does and an await is dear."""
+        return self.store.hold is not None or bool(self.store.interleaving)
 
     async def pause(self, where: str) -> None:
         """Let others go first, now and then, or as long as a script wants."""

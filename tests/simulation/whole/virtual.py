@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -47,8 +48,11 @@ class Loop:
 
     def run_until(self, moment: float, *, done: Callable[[], bool] = lambda: False) -> None:
         """Until then, or until it is done."""
-        while self._heap and self._heap[0][0] <= moment and not done():
-            self.step()
+        heap, pop = self._heap, heapq.heappop
+        while heap and heap[0][0] <= moment and not done():
+            self.now, _, call = pop(heap)
+            self.steps += 1
+            call()
         if not done():
             self.now = max(self.now, moment)
 
@@ -84,7 +88,7 @@ class Process:
         self._tasks: dict[Task, None] = {}
 
     def later(self, delay: float, call: Call) -> None:
-        self.loop.at(delay, lambda: self._do(call))
+        self.loop.at(delay, partial(self._do, call))
 
     def _do(self, call: Call) -> None:
         if not self.alive:
@@ -92,11 +96,12 @@ class Process:
         if self.stopped:
             self._deferred.append(call)
             return
-        before, self.loop.current = self.loop.current, self
+        loop = self.loop
+        before, loop.current = loop.current, self
         try:
             call()
         finally:
-            self.loop.current = before
+            loop.current = before
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> Task:
         task = Task(self, coroutine)
@@ -158,15 +163,17 @@ class Task:
 
     def wake(self, delay: float = 0.0, error: BaseException | None = None) -> None:
         """End what it waits for now, and nothing it will wait for later."""
-        self.waker()(delay, error)
+        self._wake(self.turn, delay, error)
 
     def waker(self) -> Waker:
-        turn = self.turn
+        return partial(self._wake, self.turn)
 
-        def wake(delay: float = 0.0, error: BaseException | None = None) -> None:
-            self.process.later(delay, lambda: self.step(error) if self.turn == turn else None)
+    def _wake(self, turn: int, delay: float = 0.0, error: BaseException | None = None) -> None:
+        self.process.later(delay, partial(self._step_if, turn, error))
 
-        return wake
+    def _step_if(self, turn: int, error: BaseException | None) -> None:
+        if self.turn == turn:
+            self.step(error)
 
     def step(self, error: BaseException | None = None) -> None:
         if self.finished:

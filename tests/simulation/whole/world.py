@@ -215,7 +215,7 @@ class World:
 
     def is_at_rest(self) -> bool:
         tables = self.store.tables
-        if any(tables[name] for name in ("assignment", "unplaced", "entry", "outbox")):
+        if tables["assignment"] or tables["unplaced"] or tables["entry"] or tables["outbox"]:
             return False
         return all(row.status in TERMINAL for row in tables["execution"].values()) and self.around.broker.is_empty()
 

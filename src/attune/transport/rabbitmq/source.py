@@ -18,9 +18,10 @@ from attune.runtime.failpoints import afailpoint
 from attune.storage import dead_letters, outbox
 from attune.storage.database import Database
 from attune.storage.tx import Tx
-from attune.transport.codec import UnreadableMessage
+from attune.transport.codec import NewerMessage, UnreadableMessage
 from attune.transport.limits import Limits
 from attune.transport.rabbitmq.link import BROKER_ERRORS, broker_calls, close
+from attune.transport.rabbitmq.newer import Returning, is_hopeless
 from attune.transport.rabbitmq.reading import is_probe, read, text_of
 from attune.transport.topology import Queue
 
@@ -46,6 +47,7 @@ class RabbitSource:
         self._held: dict[int, list[AbstractIncomingMessage]] = {}
         self._fresh: deque[Message] = deque()
         self._suspects: deque[Message | _Unreadable] = deque()
+        self._returning = Returning(hold_seconds=limits.unknown_type_seconds)
         self._any = asyncio.Event()
         self._log = structlog.get_logger()
 
@@ -123,6 +125,9 @@ class RabbitSource:
         try:
             message = read(delivery, self.queue)
         except UnreadableMessage as error:
+            if isinstance(error, NewerMessage) and not is_hopeless(delivery):
+                self._returning.hold(delivery)
+                return
             self._suspects.append(_Unreadable(delivery=delivery, error=error.message))
         else:
             self._held.setdefault(message.id, []).append(delivery)
@@ -175,6 +180,7 @@ class RabbitSource:
         self._held.clear()
         self._fresh.clear()
         self._suspects.clear()
+        self._returning.forget()
 
     def _sleep_if_done(self) -> None:
         if not self._fresh and not self._suspects:
