@@ -44,7 +44,7 @@ check: setup-dev ## formatting, lint, types, layers, dependencies, tidiness
 bench: setup-dev ## measure Attune and its peers, kept in bench/results (ARGS="--quick", ARGS="--only W1,W2 --without peers")
 	@$(BIN)/python -m bench.run $(ARGS)
 
-chaos: setup-dev ## kill while work flows (SEED= MINUTES= TRANSPORT=postgres|rabbitmq ARGS="--scenario lines")
+chaos: setup-dev ## harm a platform while work flows (SEED= MINUTES= TRANSPORT=postgres|rabbitmq ARGS="--control")
 	@$(BIN)/python -m tests.chaos.run --seed "$(SEED)" --minutes "$(MINUTES)" --transport "$(TRANSPORT)" $(ARGS)
 
 soak: setup-dev ## work at an even pace and say what grows (MINUTES=60 RATE=50 TRANSPORT=postgres|rabbitmq)

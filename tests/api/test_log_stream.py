@@ -198,6 +198,23 @@ async def test_followers_are_counted_and_bounded(api: Api, worker: TestWorker, d
         pass
 
 
+async def test_calls_are_heard_again_each_time_the_database_comes_back(database: Database) -> None:
+    follow = following.Following(database)
+    listening = asyncio.create_task(follow.listen())
+    try:
+        with follow.follow(1) as called:
+            for _ in range(3):
+                await asyncio.wait_for(called.wait(), SECONDS)
+                called.clear()
+                async with database.transaction() as tx:
+                    await tx.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                        " WHERE application_name = 'attune api calls' AND datname = current_database()"
+                    )
+    finally:
+        listening.cancel()
+
+
 async def test_attempts_follow_one_another(api: Api, worker: TestWorker) -> None:
     held = await begin(api, worker)
     await write(api.database, held, "first 1", "first 2")

@@ -39,8 +39,9 @@ LEFT_OUT: Mapping[str, str] = {
     "line_checkpoint": "the mark of a line that the sweep removed for being idle",
     "history_checkpoint": "up to where somebody asked `attune check` to look",
 }
-# The pulse of processes, in rows that are compared otherwise.
+# The pulse of processes, and what a sweep forgets when it is of no use any more, in rows that are compared otherwise.
 PULSE: Mapping[str, tuple[str, ...]] = {
+    "execution": ("worker_by",),
     "worker": ("last_heartbeat", "health", "pinged_at", "awaited_since", "ponged_at", "updated"),
     "executor_replica": ("last_heartbeat",),
 }

@@ -1,178 +1,113 @@
-"""Kills processes for as long as asked, on the transport asked for, and says what every witness saw.
+"""Harms a platform of its own in every way there is while work flows, and says what every witness saw.
 
-make chaos SEED=7 MINUTES=5 TRANSPORT=rabbitmq
+make chaos SEED=7 MINUTES=10 TRANSPORT=rabbitmq
+make chaos SEED=7 ARGS="--control"
+make chaos ARGS="--plan FOLDER/plan.json"
 make chaos SEED=7 ARGS="--scenario lines --executions 10000 --lines 50"
-make chaos ARGS="--scenario restart --executions 10000"
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
-import json
 import secrets
+import signal
 import sys
-import time
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
 
-import asyncpg
+from attune.runtime.failpoints.once import coverage as coverage_of
+from tests.chaos.full import Outcome, run_plan
+from tests.chaos.plan import Plan, make_plan, read_plan
+from tests.chaos.scenarios import command as scenarios
+from tests.chaos.stage import failpoints_to_arm
+from tests.chaos.summary import Summary, shown
 
-from tests.chaos.kills import VICTIMS, KillPlan, Outcome, run_kills
-from tests.chaos.restart import OPTIONS, SETTINGS, run_restart
-from tests.chaos.score import IDLE_SECONDS_MAX, Score, judge
-from tests.chaos.storm import StormPlan, make_storm, run_storm
-from tests.witness.platform import running_platform
-from tests.witness.servers import start_rabbitmq
-
-KILLS = "kills"
-LINES = "lines"
-RESTART = "restart"
-EXECUTIONS = {KILLS: 500, LINES: 10_000, RESTART: 10_000}
-ROUNDS = 5
-# How often an executor dies for so many executions, unless it was said.
-EXECUTIONS_PER_KILL = 500
+EVERYTHING = "everything"
+# One seed with its beginning and end takes about twice this.
+CHAOS_SECONDS = 75.0
+CHAOS_SECONDS_MIN = 10.0
+# What a seed takes besides its chaos.
+BESIDE_SECONDS = 60.0
 
 
 async def main(arguments: argparse.Namespace) -> int:
-    """One platform after another until the time is up; the first violation ends it."""
+    """One seed after another until the time is up; the first violation ends it, unless told otherwise."""
+    this = asyncio.current_task()
+    assert this is not None
+    # Whoever ends a run wants what it started to end too.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+    total: Summary | None = None
+    for plan in _plans(arguments):
+        outcome = await run_plan(plan, coverage=arguments.coverage, keep=arguments.keep)
+        _tell(outcome)
+        total = outcome.summary if total is None else total + outcome.summary
+        if not total.ok and not arguments.keep_going:
+            break
+    assert total is not None
+    _close(total, arguments.coverage)
+    return 0 if total.ok else 1
+
+
+def _plans(arguments: argparse.Namespace) -> Iterator[Plan]:
+    """The plan of each seed, while there is time for another one."""
+    if arguments.plan:
+        plan = read_plan(Path(arguments.plan).read_text())
+        yield plan.without_faults() if arguments.control else plan
+        return
     seed = int(arguments.seed or secrets.randbelow(10**6))
-    minutes = float(arguments.minutes or 1)
-    transport = arguments.transport or "postgres"
-    until = time.monotonic() + minutes * 60
-    async with AsyncExitStack() as stack:
-        settings = {}
-        if transport == "rabbitmq":
-            broker = await stack.enter_async_context(start_rabbitmq())
-            settings["ATTUNE__MESSAGE_QUEUE__URL"] = broker.url()
-        while True:
-            if not await _run_scenario(arguments, seed, settings):
-                return 1
-            seed += 1
-            if time.monotonic() > until:
-                return 0
+    minutes = float(arguments.minutes or 0)
+    end = monotonic() + minutes * 60
+    chaos_seconds = CHAOS_SECONDS
+    if minutes:
+        chaos_seconds = min(CHAOS_SECONDS, max(CHAOS_SECONDS_MIN, minutes * 60 - BESIDE_SECONDS))
+    while True:
+        transport = arguments.transport or "postgres"
+        plan = make_plan(seed, transport, chaos_seconds=chaos_seconds, failpoints=failpoints_to_arm())
+        yield plan.without_faults() if arguments.control else plan
+        seed += 1
+        if monotonic() + chaos_seconds > end:
+            return
 
 
-async def _run_scenario(arguments: argparse.Namespace, seed: int, settings: dict[str, str]) -> bool:
-    if arguments.scenario == LINES:
-        return await _blow(arguments, seed, settings)
-    if arguments.scenario == RESTART:
-        return await _restart(arguments, settings)
-    return await run_once(_kill_plan(arguments, seed), arguments.transport or "postgres", settings)
+def _tell(outcome: Outcome) -> None:
+    for line in shown(outcome.verdict):
+        _say(line)
+    if outcome.folder is not None:
+        _say(f"kept in {outcome.folder}: plan, client log, ledger, logs of services, tables")
+    _say(f"{outcome.summary.line()}")
 
 
-async def _restart(arguments: argparse.Namespace, settings: Mapping[str, str]) -> bool:
-    """One platform, of which everything is killed once and together."""
-    async with running_platform(options=OPTIONS, settings={**SETTINGS, **settings}) as platform:
-        outcome = await run_restart(platform, arguments.executions or EXECUTIONS[RESTART])
-        check = await platform.run("check", "-o", "json", check=False)
-    complaint = "" if check.code == 0 else check.out
-    told = {"transport": arguments.transport or "postgres", "violations": outcome.violations, "check": complaint}
-    _say(told | dataclasses.asdict(outcome))
-    return not outcome.violations and not complaint
+def _close(total: Summary, coverage: Path | None) -> None:
+    for line in total.table():
+        _say(line)
+    if coverage is not None and coverage.is_dir():
+        _say(str(coverage_of(coverage)))
+    _say(total.line())
 
 
-def _kill_plan(arguments: argparse.Namespace, seed: int) -> KillPlan:
-    return KillPlan(
-        rounds=arguments.rounds,
-        count=arguments.executions or EXECUTIONS[KILLS],
-        idempotent=seed % 2 == 0,
-        seed=seed,
-        victims=arguments.victims or VICTIMS,
-    )
-
-
-async def _blow(arguments: argparse.Namespace, seed: int, settings: Mapping[str, str]) -> bool:
-    """One platform, one storm over its lines."""
-    executions = arguments.executions or EXECUTIONS[LINES]
-    kills = max(1, executions // EXECUTIONS_PER_KILL) if arguments.kills is None else arguments.kills
-    plan = StormPlan(executions=executions, lines=arguments.lines, seed=seed, kills=kills)
-    begin = time.monotonic()
-    score, check = await weather(plan, settings)
-    transport = arguments.transport or "postgres"
-    told = {"transport": transport, "seed": seed, "seconds": round(time.monotonic() - begin, 1), "check": check}
-    _say(told | score.report)
-    return not score.faults and not check and max(score.gaps, default=0.0) <= IDLE_SECONDS_MAX
-
-
-async def weather(plan: StormPlan, settings: Mapping[str, str]) -> tuple[Score, str]:
-    """A platform with three executors under a storm: what the witnesses say, and what `attune check` complains of."""
-    # No worker dies here, so none shall look dead on a machine that is busy.
-    settings = {"ATTUNE__WORKER__HEARTBEAT_INTERVAL": "10", **settings}
-    async with running_platform(options=["--scale", "executor=3"], settings=settings) as platform:
-        url = (await platform.run("db", "url")).out.strip()
-        async with platform.client() as client, asyncpg.create_pool(url, min_size=1, max_size=4) as database:
-            storm = make_storm(platform, client, database, plan)
-            await run_storm(storm)
-            score = await judge(storm)
-        check = await platform.run("check", "-o", "json", check=False)
-    return score, "" if check.code == 0 else check.out
-
-
-def _say(report: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(report) + "\n")
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-async def run_once(plan: KillPlan, transport: str, settings: dict[str, str]) -> bool:
-    """One platform, one plan."""
-    begin = time.monotonic()
-    async with running_platform(settings=settings) as platform:
-        outcome = await run_kills(platform, plan)
-        check = await platform.run("check", "-o", "json", check=False)
-    problems = violations(plan, outcome) + ([] if check.code == 0 else [f"attune check: {check.out}"])
-    report = {
-        "transport": transport,
-        "seed": plan.seed,
-        "idempotent": plan.idempotent,
-        "seconds": round(time.monotonic() - begin, 1),
-        "accepted": len(outcome.accepted),
-        "unanswered_requests": outcome.unknown,
-        "kills": dict(outcome.kills),
-        "statuses": dict(outcome.statuses),
-        "codes": dict(outcome.codes),
-        "messages": outcome.messages,
-        "attempts": dict(outcome.attempts),
-        "violations": problems,
-    }
-    _say(report)
-    return not problems
-
-
-def violations(plan: KillPlan, outcome: Outcome) -> list[str]:
-    """Everything that breaks the promise."""
-    found = []
-    if outcome.missing:
-        found.append(f"accepted and gone: {outcome.missing}")
-    if outcome.doubled_starts:
-        found.append(f"started twice in one attempt: {outcome.doubled_starts}")
-    if sum(outcome.statuses.values()) != plan.count:
-        found.append(f"{sum(outcome.statuses.values())} executions exist, {plan.count} were asked for")
-    if outcome.unexplained:
-        found.append(f"tried again though no worker was killed: {outcome.unexplained}")
-    others = set(outcome.statuses) - {"succeeded"}
-    if plan.idempotent and others:
-        found.append(f"not all succeeded: {dict(outcome.statuses)} {dict(outcome.codes)}")
-    if not plan.idempotent and (others - {"failed"} or set(outcome.codes) - {"worker_lost"}):
-        found.append(f"failed for another reason than a lost worker: {dict(outcome.codes)}")
-    return found
 
 
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", default="")
-    parser.add_argument("--minutes", default="")
+    parser.add_argument("--minutes", default="", help="in all; several seeds follow each other. Default: one seed")
     parser.add_argument("--transport", default="", choices=["", "postgres", "rabbitmq"])
-    parser.add_argument("--scenario", default=KILLS, choices=[KILLS, LINES, RESTART])
-    parser.add_argument("--executions", type=int, default=0, help=f"{EXECUTIONS} unless named")
-    parser.add_argument("--lines", type=int, default=50, help="over how many lines a storm goes")
-    parser.add_argument("--kills", type=int, default=None, help="how often a storm kills an executor")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--victims", nargs="*", help=f"whom to kill; all of {', '.join(VICTIMS)} unless named")
+    parser.add_argument("--scenario", default=EVERYTHING, choices=[EVERYTHING, *scenarios.SCENARIOS])
+    parser.add_argument("--control", action="store_true", help="the same work without faults: nothing may be mended")
+    parser.add_argument("--plan", default="", help="run a plan that an earlier run has kept")
+    parser.add_argument("--coverage", type=Path, default=None, help="folder that remembers failpoints over runs")
+    parser.add_argument("--keep", action="store_true", help="keep what was written down even if nothing is broken")
+    parser.add_argument("--keep-going", action="store_true", help="go on after a violation")
+    scenarios.add_arguments(parser)
     return parser.parse_args()
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(parse())))
+    given = parse()
+    sys.exit(asyncio.run(main(given) if given.scenario == EVERYTHING else scenarios.main(given)))

@@ -30,7 +30,7 @@ ORIGINALS = {(module, name): getattr(module, name) for module, names in STAND_IN
 # The seeds are shared out in parts of a few seconds, so that no core is left with much when the others are done.
 PARTS = 20
 # Each mistake is noticed within so many seeds that aim at it.
-SEEDS_PER_MISTAKE = 60
+SEEDS_PER_MISTAKE = 200
 
 
 @pytest.fixture(autouse=True)

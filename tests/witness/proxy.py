@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 CHUNK_BYTES = 65536
 AMQP_PORT = 5672
+
+
+def everybody(_port: int) -> bool:
+    """Whatever port a connection comes from."""
+    return True
 
 
 @dataclass(kw_only=True)
@@ -24,14 +29,17 @@ class Proxy:
     swallow_to_server: bool = False
     swallow_to_client: bool = False
     """Bytes are taken and lost; nobody is told."""
+    suffers: Callable[[int], bool] = everybody
+    """Whose bytes are swallowed, by the port that the client's connection comes from."""
     delay_seconds: float = 0.0
-    connections: set[asyncio.StreamWriter] = field(default_factory=set)
+    connections: dict[asyncio.StreamWriter, int] = field(default_factory=dict)
     accepted: int = 0
 
-    def cut(self) -> None:
-        """Reset every connection, as a failing network would."""
-        for writer in tuple(self.connections):
-            writer.transport.abort()
+    def cut(self, whose: Callable[[int], bool] = everybody) -> None:
+        """Reset connections, as a failing network would."""
+        for writer, port in tuple(self.connections.items()):
+            if whose(port):
+                writer.transport.abort()
 
     def black_hole(self, *, on: bool = True) -> None:
         """Swallow everything in both directions."""
@@ -47,15 +55,16 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
-        ends = {writer, server_writer}
-        self.connections |= ends
+        port = int(writer.get_extra_info("peername")[1])
+        ends = (writer, server_writer)
+        self.connections |= dict.fromkeys(ends, port)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._pump(reader, server_writer, to_server=True))
-                tasks.create_task(self._pump(server_reader, writer, to_server=False))
+                tasks.create_task(self._pump(reader, server_writer, swallows=lambda: self._lost_to_server(port)))
+                tasks.create_task(self._pump(server_reader, writer, swallows=lambda: self._lost_to_client(port)))
         finally:
-            self.connections -= ends
             for end in ends:
+                del self.connections[end]
                 end.transport.abort()
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -63,12 +72,20 @@ class Proxy:
             return await asyncio.open_unix_connection(f"{self.host}/.s.PGSQL.{self.port}")
         return await asyncio.open_connection(self.host, self.port)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, to_server: bool) -> None:
+    def _lost_to_server(self, port: int) -> bool:
+        return self.swallow_to_server and self.suffers(port)
+
+    def _lost_to_client(self, port: int) -> bool:
+        return self.swallow_to_client and self.suffers(port)
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, swallows: Callable[[], bool]
+    ) -> None:
         with suppress(ConnectionError):
             while chunk := await reader.read(CHUNK_BYTES):
                 if self.delay_seconds:
                     await asyncio.sleep(self.delay_seconds)
-                if not (self.swallow_to_server if to_server else self.swallow_to_client):
+                if not swallows():
                     writer.write(chunk)
                     await writer.drain()
         writer.transport.abort()

@@ -51,8 +51,14 @@ class Following:
         self._wake(list(self._followers))
 
     async def listen(self) -> None:
-        """Hear the calls of workers until the connection is lost, which raises."""
-        await notices.listen(self._database, (CHANNEL,), self._hear, application="attune api calls")
+        """Hear the calls of workers, for ever; while the database is away there is nothing to hear."""
+        while True:
+            try:
+                await notices.listen(self._database, (CHANNEL,), self._hear, application="attune api calls")
+            except Exception as error:
+                if not may_work_later(error):
+                    raise
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def watch(self) -> None:
         """Look for ends as long as anybody follows."""

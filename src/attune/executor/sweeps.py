@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import structlog
 
+from attune.executor.contact import Contact
 from attune.operations.dead_letters.expire_own_ttls import expire_own_ttls
 from attune.operations.expire_executions import expire_deadlines, expire_scheduled
 from attune.operations.lines.adapt_limits import adapt_limits
@@ -31,6 +32,8 @@ IDLE_LINES_SECONDS = 60.0
 # Several looks make up the minute that is kept.
 LINE_HISTORY_SECONDS = 10.0
 HOUSEKEEPING_SECONDS = 3600.0
+# A worker is missed after so many heartbeats, and has the same time to be heard again after an outage.
+HEARTBEATS_AWAITED = 3
 # After the database was away, look again soon.
 RETRY_SECONDS = 1.0
 
@@ -78,10 +81,20 @@ class Sweep:
     name: str
     interval_seconds: float
     operation: Callable[[Tx], Awaitable[int]]
+    contact: Contact = field(default_factory=Contact)
+    # It gives work up because nobody could do it, and so waits until everybody had the time to be heard.
+    patient: bool = False
 
 
 def sweeps(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
     """The table of everything an executor looks for."""
+    heartbeat = settings.heartbeat_interval
+    # Lost workers are looked for twice in each interval; two such looks missed in a row are no accident.
+    contact = Contact(break_seconds=2 * heartbeat, patience_seconds=HEARTBEATS_AWAITED * heartbeat)
+    return tuple(replace(sweep, contact=contact) for sweep in _table(settings, draw=draw))
+
+
+def _table(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
     return (
         *_of_workers(settings, draw=draw),
         *_records(settings),
@@ -91,6 +104,7 @@ def sweeps(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
             operation=lambda tx: expire_scheduled(
                 tx, timeout_seconds=settings.scheduled_timeout, placements_max=settings.placements_max
             ),
+            patient=True,
         ),
         Sweep(
             name="own ttl",
@@ -136,6 +150,7 @@ def _of_workers(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
             name="no worker",
             interval_seconds=NO_WORKER_SECONDS,
             operation=lambda tx: expire_unserved(tx, timeout_seconds=settings.queue_timeout_seconds),
+            patient=True,
         ),
     )
 
@@ -161,6 +176,9 @@ async def repeat(sweep: Sweep, database: Database, *, metrics: Metrics, draw: Dr
     while True:
         # Replicas that started together shall not sweep together.
         await asyncio.sleep(pause * (0.75 + draw() / 2))
+        if sweep.patient and not sweep.contact.is_old:
+            pause = min(sweep.interval_seconds, RETRY_SECONDS)
+            continue
         try:
             async with database.transaction() as tx:
                 acted = await sweep.operation(tx)
@@ -170,6 +188,7 @@ async def repeat(sweep: Sweep, database: Database, *, metrics: Metrics, draw: Dr
             log.warning("sweep.put_off", sweep=sweep.name, error=str(error))
             pause = RETRY_SECONDS
             continue
+        sweep.contact.touch()
         pause = sweep.interval_seconds
         if acted:
             counter.inc(acted)

@@ -243,12 +243,19 @@ async def list_held(tx: Tx, *, limit: int) -> list[int]:
 
 
 async def list_stuck(tx: Tx, *, seconds: float, limit: int) -> list[int]:
-    """Lines with waiters and free slots that nothing has happened to for a while; a fault-free run has none."""
+    """Lines with waiters and free slots that nothing has happened to for a while; a fault-free run has none.
+
+    One that is held counts if its head could be run by now: it was held in the moment somebody arrived, and neither saw
+    the other.
+    """
     return await tx.fetch_column(
         """
         SELECT id FROM line
-         WHERE waiting > 0 AND NOT paused AND NOT held AND (max_concurrent IS NULL OR active < max_concurrent)
+         WHERE waiting > 0 AND NOT paused AND (max_concurrent IS NULL OR active < max_concurrent)
            AND last_updated < now() - make_interval(secs => $1) AND (wake_at IS NULL OR wake_at < now())
+           AND (NOT held OR (SELECT has_candidate(e.action_id) FROM line_entry e
+                              WHERE e.line_id = line.id AND e.state = 'waiting'
+                              ORDER BY e.priority DESC, e.seq LIMIT 1))
          ORDER BY id LIMIT $2
         """,
         seconds,

@@ -74,20 +74,34 @@ class Beat:
     revived: bool
 
 
+async def lock_status(tx: Tx, instance: UUID) -> str | None:
+    """The status of one instance, which nobody else changes until the end of the transaction.
+
+    A statement of its own: one that locks a row and then changes it would change the version it saw at its beginning,
+    and stand in a circle with whoever waits for the lock of the newer one.
+    """
+    status: str | None = await tx.fetch_value(
+        "SELECT status FROM worker WHERE instance = $1 FOR NO KEY UPDATE", instance
+    )
+    return status
+
+
 async def beat(tx: Tx, instance: UUID) -> Beat:
     """Note a heartbeat; a worker that was believed lost and speaks again takes part again."""
-    row = await tx.fetch_row(
+    before = await lock_status(tx, instance)
+    if before is None:
+        return Beat(status=None, revived=False)
+    status = await tx.fetch_value(
         """
-        WITH before AS (SELECT id, status FROM worker WHERE instance = $1 FOR NO KEY UPDATE)
-        UPDATE worker w
+        UPDATE worker
            SET last_heartbeat = now(),
-               status = CASE WHEN b.status <> 'lost' THEN b.status WHEN w.leaving THEN 'draining' ELSE 'active' END
-          FROM before b WHERE w.id = b.id
-        RETURNING w.status, b.status = 'lost' AND w.status = 'active' AS revived
+               status = CASE WHEN status <> 'lost' THEN status WHEN leaving THEN 'draining' ELSE 'active' END
+         WHERE instance = $1
+        RETURNING status
         """,
         instance,
     )
-    return Beat(**dict(row)) if row else Beat(status=None, revived=False)
+    return Beat(status=status, revived=before == "lost" and status == "active")
 
 
 async def change_status(tx: Tx, instance: UUID, status: str, *, leaving: bool) -> bool:

@@ -238,7 +238,8 @@ def _line_goes_while_a_retry_is_outside() -> Stage:
     due = store.clock + 450.0
     store.table("execution")[first].not_before = due
     for row in store.table("outbox").values():
-        row.not_before = max(row.not_before, due)
+        if row.type == MessageType.EXECUTION_REQUESTED:
+            row.not_before = due
     stage.run(440.0)
     stage.submit(RETRIED, seconds=30.0)
     stage.submit(RETRIED)

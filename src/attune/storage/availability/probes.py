@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from attune.domain.placement import STALE_INTERVALS
+from attune.storage import workers
 from attune.storage.tx import Tx
 
 # A ping that nobody answers stays in its queue; only after this many periods another one is put beside it.
@@ -51,15 +52,14 @@ async def take_due(tx: Tx, *, period_seconds: float) -> list[int]:
 
 async def save_pong(tx: Tx, instance: UUID) -> bool:
     """Note an answer; returns whether the worker had been silent and may be given work again."""
-    silent = await tx.fetch_value(
+    before = await workers.lock_status(tx, instance)
+    await tx.execute(
         """
-        WITH before AS (SELECT id, status FROM worker WHERE instance = $1 FOR NO KEY UPDATE)
-        UPDATE worker w
+        UPDATE worker
            SET ponged_at = now(), awaited_since = NULL,
-               status = CASE WHEN b.status = 'unresponsive' THEN 'active' ELSE b.status END
-          FROM before b WHERE w.id = b.id
-        RETURNING b.status = 'unresponsive'
+               status = CASE WHEN status = 'unresponsive' THEN 'active' ELSE status END
+         WHERE instance = $1
         """,
         instance,
     )
-    return bool(silent)
+    return before == "unresponsive"

@@ -249,6 +249,11 @@ async def list_held(tx: Tx, *, limit: int) -> list[int]:
     return [row.id for row in _lines(session_of(tx)) if row.held][:limit]
 
 
+def _head(s: Session, row: LineRow) -> int:
+    waiting = [entry for entry in s.rows("entry", EntryRow) if entry.line_id == row.id and not entry.active]
+    return min(waiting, key=lambda entry: (-entry.priority, entry.seq)).id
+
+
 async def list_stuck(tx: Tx, *, seconds: float, limit: int) -> list[int]:
     s = session_of(tx)
     return [
@@ -256,7 +261,7 @@ async def list_stuck(tx: Tx, *, seconds: float, limit: int) -> list[int]:
         for row in _lines(s)
         if row.waiting > 0
         and not row.paused
-        and not row.held
+        and (not row.held or _is_runnable(s, _head(s, row)))
         and (row.limit is None or row.active < row.limit)
         and row.last_updated < s.now - seconds
     ][:limit]

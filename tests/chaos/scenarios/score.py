@@ -9,8 +9,8 @@ from datetime import datetime
 
 import asyncpg
 
-from tests.chaos.storm import Storm
-from tests.chaos.tracks import Track
+from tests.chaos.scenarios.storm import Storm
+from tests.chaos.scenarios.tracks import Track
 from tests.witness.ledger import END, START, Ledger
 from tests.witness.line_log import (
     LineStory,

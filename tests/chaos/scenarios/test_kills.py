@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.kills import KillPlan, run_kills
-from tests.chaos.run import violations
+from tests.chaos.scenarios.command import violations
+from tests.chaos.scenarios.kills import KillPlan, run_kills
 from tests.witness.platform import running_platform
 from tests.witness.scale import scaled
 

@@ -13,7 +13,7 @@ from functools import partial
 import asyncpg
 import httpx2
 
-from tests.chaos.tracks import LIMIT_MAX, Track, make_tracks, write_packs
+from tests.chaos.scenarios.tracks import LIMIT_MAX, Track, make_tracks, write_packs
 from tests.witness.ledger import Ledger
 from tests.witness.platform import Platform
 from tests.witness.waiting import until

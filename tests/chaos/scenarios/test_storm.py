@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.run import weather
-from tests.chaos.storm import StormPlan
+from tests.chaos.scenarios.command import weather
+from tests.chaos.scenarios.storm import StormPlan
 
 PLAN = StormPlan(executions=500, lines=10, seed=11, kills=2)
 # On a machine that is busy with other tests a wake-up may be late; one that was lost is not noticed for a minute.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.restart import OPTIONS, SETTINGS, run_restart
+from tests.chaos.scenarios.restart import OPTIONS, SETTINGS, run_restart
 from tests.witness.platform import running_platform
 from tests.witness.scale import scaled
 
