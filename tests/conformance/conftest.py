@@ -54,7 +54,7 @@ async def stage(subject: Subject) -> AsyncIterator[Stage]:
             around = await opened.enter_async_context(subject.around())
         except (CannotUnpack, PodmanFailed) as error:
             not_run(str(error), cure=cure)
-        machine = await opened.enter_async_context(a_machine(around.variables, **subject.settings))
+        machine = await opened.enter_async_context(a_machine(around.variables, **subject.settings, **around.settings))
         for name, content in subject.files.items():
             machine.write(f"actions/{name}", content, digest=NO_DIGEST)
         runner = machine.runners.get(subject.runner)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from attune.domain.definitions import Runner as RunnerName
 from attune.domain.http.allowed import parse_allow_list
-from tests.conformance.surroundings import Surroundings, containers, nothing, server
+from tests.conformance.surroundings import Surroundings, containers, node, nothing, server
+from tests.witness.node import CURE as CURE_OF_NODE
 from tests.witness.podman import CURE, IMAGE
 
 MEBIBYTE = 1024 * 1024
@@ -160,6 +161,8 @@ NODE = Subject(
         "not_utf8.js": "process.stdout.write(Buffer.from([97, 255, 98]))\n",
         "secret.js": "console.log(require('fs').readFileSync(0).toString())\n",
     },
+    around=node,
+    cure=CURE_OF_NODE,
 )
 
 HTTP = Subject(

@@ -1,4 +1,4 @@
-"""What a runtime needs around its machine: a server to ask, or a program that makes containers."""
+"""What a runtime needs around its machine: a server to ask, or a program that its actions run with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from tests.http.conftest import Asked, serving
+from tests.witness.node import brought_node
 from tests.witness.podman import a_podman
 
 MEBIBYTE = 1024 * 1024
@@ -16,15 +17,21 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """`variables` are the worker's own; `origin` is where the server listens."""
+    """`variables` are the worker's own, `settings` changes to its plan; `origin` is where the server listens."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     origin: str = ""
 
 
 @asynccontextmanager
 async def nothing() -> AsyncIterator[Surroundings]:
     yield Surroundings()
+
+
+@asynccontextmanager
+async def node() -> AsyncIterator[Surroundings]:
+    yield Surroundings(settings={"node": await brought_node()})
 
 
 @asynccontextmanager

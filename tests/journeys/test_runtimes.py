@@ -13,6 +13,7 @@ import pytest
 
 from tests.documents import FENCE, ROOT, shell_lines
 from tests.plugins.report import not_run
+from tests.witness.node import brought_node
 from tests.witness.platform import Platform, running_platform
 from tests.witness.wheels import make_tarball, make_wheel, offline
 
@@ -28,6 +29,8 @@ async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pl
     """One that finds packages in a folder, and actions where the machine keeps them apart as it can."""
     wheels = tmp_path_factory.mktemp("wheels")
     settings = {**offline(wheels), "ATTUNE__WORKER__ISOLATION": "auto", "WHEELS": str(wheels)}
+    if node := await brought_node():
+        settings["ATTUNE__WORKER__NODE"] = str(node)
     async with running_platform(settings=settings) as running:
         yield running
 

@@ -56,6 +56,8 @@ class WorkerPlan:
     api_url: str | None = None
     # None takes the worker's own, if actions can.
     python: Path | None = None
+    # None takes the one on the search path.
+    node: Path | None = None
     fork_server: bool = True
     environment_seconds_max: float = 600.0
     environment_unused_days_max: float = 14.0
@@ -107,6 +109,7 @@ def plan_worker(settings: Settings, home: Home, *, name: str, version: str, limi
         run_as=wanted.run_as,
         bounds=Bounds(**asdict(wanted.limits)),
         python=wanted.python,
+        node=wanted.node,
         fork_server=wanted.fork_server,
         environment_seconds_max=wanted.environments.build_timeout,
         environment_unused_days_max=wanted.environments.unused_days,

@@ -17,6 +17,7 @@ from attune.worker.environments.store import MARKER, Environments, Recipe, Stopp
 from attune.worker.runners.protocol import Stop, StopReason, Stream
 from tests.plugins.report import not_run
 from tests.witness.machine import Machine, a_machine, a_machine_in
+from tests.witness.node import CURE, brought_node
 from tests.witness.waiting import until
 from tests.witness.wheels import make_tarball, make_wheel, offline
 from tests.worker.attempts import Printed, make_attempt
@@ -209,9 +210,9 @@ async def test_only_what_was_not_used_for_long_is_removed(tmp_path: Path) -> Non
 
 
 async def test_a_node_action_finds_the_packages_of_its_lock(tmp_path: Path) -> None:
-    async with a_machine({"HOME": str(tmp_path)}) as machine:
+    async with a_machine({"HOME": str(tmp_path)}, node=await brought_node()) as machine:
         if "node" not in machine.runners:
-            not_run(machine.details["node"], cure="install node")
+            not_run(machine.details["node"], cure=CURE)
         for digest, version in ((OLD, "1.0.0"), (NEW, "2.0.0")):
             write_node_pack(machine, digest, version)
         endings = await asyncio.gather(*(run_node(machine, digest) for digest in (OLD, NEW)))

@@ -81,6 +81,13 @@ class WorkerSettings:
             default_shown="the worker's own, or /usr/bin/python3 where actions cannot reach that",
         ),
     )
+    node: Path | None = setting(
+        None,
+        Rules(
+            doc="Node for Node actions, with its npm beside it; one that is named has no substitute.",
+            default_shown="the one on the search path",
+        ),
+    )
     fork_server: bool = setting(
         default=True,
         rules=Rules(doc="Whether Python actions start as copies of a process that has already started."),

@@ -18,8 +18,9 @@ _QUIET: Final = ("--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEnvironments:
-    """Makes recipes for one npm."""
+    """Makes recipes for one Node and its npm."""
 
+    node: Path
     npm: Path
     version: str
     builder: Builder
@@ -42,7 +43,8 @@ class NodeEnvironments:
     async def _install(self, place: Path) -> None:
         told = {
             **kept_environment(self.variables, prefix="npm_config_"),
-            "PATH": PATH,
+            # npm is a script that asks the search path for its Node.
+            "PATH": f"{self.node.parent}:{PATH}",
             "npm_config_cache": str(self.cache),
         }
         command = [str(self.npm), "ci", "--ignore-scripts", "--omit=dev", *_QUIET]

@@ -129,12 +129,17 @@ async def _offer_node(ground: Ground) -> tuple[Runner, str]:
     plan = ground.plan
     confinement = ground.scripts.confinement
     as_actions = ask_behind(ground.scripts.launcher, confinement.walls[confinement.usual])
-    node = await find_node(as_actions=as_actions)
+    node = await find_node(plan.node, as_actions=as_actions)
     making = None
     if node.npm is not None:
         cache = plan.environments / "cache" / "npm"
         making = NodeEnvironments(
-            npm=node.npm, version=node.version, builder=ground.builder, cache=cache, variables=ground.variables
+            node=node.path,
+            npm=node.npm,
+            version=node.version,
+            builder=ground.builder,
+            cache=cache,
+            variables=ground.variables,
         )
     language = NodeLanguage(plan.packs, node, ground.environments, making)
     return ScriptRunner(ground.scripts, language), node.describe()
