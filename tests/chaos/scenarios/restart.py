@@ -16,6 +16,7 @@ import httpx2
 
 from tests.witness.ledger import Ledger, ledger_command
 from tests.witness.platform import Platform
+from tests.witness.scale import scaled
 from tests.witness.waiting import until
 
 SERVICES = ("api", "executor", "worker")
@@ -24,7 +25,8 @@ POOL = 10
 SETTINGS = {"ATTUNE__DATABASE__POOL_SIZE": str(POOL)}
 LIMIT = 24
 BATCH = 1000
-WORK_SECONDS = 0.02
+# The fewer there are, the longer each: most shall still wait when everything is killed.
+WORK_SECONDS = scaled(short=400, full=20) / 1000
 BACK_SECONDS = 120.0
 FINISH_SECONDS = 900.0
 SAMPLE_SECONDS = 0.05
