@@ -55,7 +55,9 @@ def _write_action(folder: Path, ref: str, runtime: str, ledger: Path) -> None:
         # A line this short is appended whole, and costs no further process.
         body = {"command": f'echo "$ATTUNE_EXECUTION_ID $ATTUNE_ATTEMPT" >> {shlex.quote(str(ledger))}; echo hi'}
     parameters = {"type": "object", "properties": {"n": {"type": "integer"}}}
-    _write(_file(folder, "actions", ref), {"ref": ref, "runner": runtime, **body, "parameters": parameters})
+    # Doing nothing twice does no harm, so what a killed worker ran is tried again instead of given up.
+    action = {"ref": ref, "runner": runtime, **body, "parameters": parameters, "idempotent": True}
+    _write(_file(folder, "actions", ref), action)
 
 
 def _write_policy(folder: Path, ref: str, limit: int) -> None:
