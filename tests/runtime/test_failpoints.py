@@ -145,6 +145,14 @@ def test_with_a_folder_what_has_a_chance_and_leaves_the_process_alive_goes_on(tm
     assert [failpoint("b"), failpoint("b")] == [True, False]
 
 
+def test_with_a_folder_a_point_whose_file_is_removed_fires_once_more(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    arm("a=drop", folder=tmp_path)
+    assert not failpoint("a")
+    (tmp_path / "a").unlink()
+    assert [failpoint("a") for _ in range(3)] == [True, False, False]
+
+
 def test_the_folder_tells_what_a_run_has_reached(tmp_path: Path) -> None:
     declared = {**DECLARED, "c": DECLARED["a"]}
     (tmp_path / "a").write_text('{"action": "kill"}')

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from attune.domain.placement import STALE_INTERVALS
 from attune.executor.contact import Contact
 from attune.operations.dead_letters.expire_own_ttls import expire_own_ttls
 from attune.operations.expire_executions import expire_deadlines, expire_scheduled
@@ -32,8 +33,6 @@ IDLE_LINES_SECONDS = 60.0
 # Several looks make up the minute that is kept.
 LINE_HISTORY_SECONDS = 10.0
 HOUSEKEEPING_SECONDS = 3600.0
-# A worker is missed after so many heartbeats, and has the same time to be heard again after an outage.
-HEARTBEATS_AWAITED = 3
 # After the database was away, look again soon.
 RETRY_SECONDS = 1.0
 
@@ -89,8 +88,9 @@ class Sweep:
 def sweeps(settings: SweepSettings, *, draw: Draw) -> Sequence[Sweep]:
     """The table of everything an executor looks for."""
     heartbeat = settings.heartbeat_interval
-    # Lost workers are looked for twice in each interval; two such looks missed in a row are no accident.
-    contact = Contact(break_seconds=2 * heartbeat, patience_seconds=HEARTBEATS_AWAITED * heartbeat)
+    # Lost workers are looked for twice in each interval; two such looks missed in a row are no accident. Who counts as
+    # gone after so many heartbeats has the same time to be heard again after an outage.
+    contact = Contact(break_seconds=2 * heartbeat, patience_seconds=STALE_INTERVALS * heartbeat)
     return tuple(replace(sweep, contact=contact) for sweep in _table(settings, draw=draw))
 
 

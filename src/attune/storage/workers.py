@@ -106,13 +106,9 @@ async def beat(tx: Tx, instance: UUID) -> Beat:
 
 async def change_status(tx: Tx, instance: UUID, status: str, *, leaving: bool) -> bool:
     """Set the status of one instance; the row lock keeps placements from slipping behind it."""
+    await tx.execute("SELECT FROM worker WHERE instance = $1 FOR UPDATE", instance)
     changed = await tx.fetch_value(
-        """
-        WITH locked AS (SELECT id FROM worker WHERE instance = $1 FOR UPDATE)
-        UPDATE worker SET status = $2, leaving = $3, updated = now()
-          FROM locked WHERE worker.id = locked.id
-        RETURNING worker.id
-        """,
+        "UPDATE worker SET status = $2, leaving = $3, updated = now() WHERE instance = $1 RETURNING id",
         instance,
         status,
         leaving,

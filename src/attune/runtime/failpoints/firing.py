@@ -137,8 +137,6 @@ def _is_ours(armed: Failpoint, count: int) -> bool:
     if _arming.folder is None:
         return True
     first = claim(_arming.folder, armed, process=_arming.process, hit=count)
-    # What leaves the process alive goes on by chance; anything else was meant for one time.
-    if armed.chance is not None and armed.action is not Action.KILL:
-        return True
-    del _arming.armed[armed.name]
-    return first
+    # What leaves the process alive goes on by chance; anything else was meant for one time. Who was not the first stays
+    # armed: whoever removes the file lets the point fire once more.
+    return first or (armed.chance is not None and armed.action is not Action.KILL)

@@ -50,15 +50,16 @@ async def forget_losses(tx: Tx, action_ids: Sequence[int]) -> None:
 
 async def release(tx: Tx, ref: str) -> bool | None:
     """Let an action be placed again; whether it was quarantined, None if there is none of this name."""
-    released: bool | None = await tx.fetch_value(
-        """
-        WITH before AS (SELECT id, quarantined_at FROM action WHERE ref = $1 FOR NO KEY UPDATE)
-        UPDATE action a
-           SET quarantined_at = NULL, lost_workers = '{}',
-               released_at = CASE WHEN b.quarantined_at IS NULL THEN a.released_at ELSE now() END
-          FROM before b WHERE a.id = b.id
-        RETURNING b.quarantined_at IS NOT NULL
-        """,
-        ref,
+    held: bool | None = await tx.fetch_value(
+        "SELECT quarantined_at IS NOT NULL FROM action WHERE ref = $1 FOR NO KEY UPDATE", ref
     )
-    return released
+    if held is not None:
+        await tx.execute(
+            """
+            UPDATE action SET quarantined_at = NULL, lost_workers = '{}',
+                   released_at = CASE WHEN quarantined_at IS NULL THEN released_at ELSE now() END
+             WHERE ref = $1
+            """,
+            ref,
+        )
+    return held
