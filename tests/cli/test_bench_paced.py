@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attune.cli.bench.judge import count_overtaken
-from attune.cli.bench.killing import Outage, count_unexplained
+from attune.cli.bench.killing import Outage, find_unexplained
 from attune.cli.bench.paced import Schedule, is_reached, sent_rate
 from attune.cli.bench.workloads import paced_workloads, simple_workloads
 from attune.storage.upkeep.yardstick import LeftAttempt
@@ -80,9 +80,9 @@ def outage(victim: str, began: float, ended: float) -> Outage:
 def test_a_further_attempt_is_explained_by_the_death_of_its_worker_or_database_alone() -> None:
     attempt = left(1.0, 5.0)
 
-    assert count_unexplained([attempt], [outage("worker-1", 2.0, 3.0)]) == 0
-    assert count_unexplained([attempt], [outage("postgres", 2.0, 3.0)]) == 0
-    assert count_unexplained([attempt], [outage("executor-1", 2.0, 3.0)]) == 1, "an executor holds no attempt"
-    assert count_unexplained([attempt], [outage("worker-1", 6.0, 7.0)]) == 1, "it was given up before"
-    assert count_unexplained([attempt], [outage("worker-1", 0.0, 0.5)]) == 1, "it was placed after"
-    assert count_unexplained([left(1.0, 5.0, "worker had no free slot")], []) == 0, "given back, not tried"
+    assert find_unexplained([attempt], [outage("worker-1", 2.0, 3.0)]) == []
+    assert find_unexplained([attempt], [outage("postgres", 2.0, 3.0)]) == []
+    assert find_unexplained([attempt], [outage("executor-1", 2.0, 3.0)]) == [attempt], "an executor holds no attempt"
+    assert find_unexplained([attempt], [outage("worker-1", 6.0, 7.0)]) == [attempt], "it was given up before"
+    assert find_unexplained([attempt], [outage("worker-1", 0.0, 0.5)]) == [attempt], "it was placed after"
+    assert find_unexplained([left(1.0, 5.0, "worker had no free slot")], []) == [], "given back, not tried"

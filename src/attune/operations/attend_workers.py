@@ -15,6 +15,7 @@ from attune.storage.workers import Registration
 HANDED_BACK_MAX = 500
 LEAVING = "worker is shutting down"
 DRAINED = "worker is being drained"
+FULL = "worker had no free slot"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ async def renew_leases(tx: Tx, held: Sequence[Held], *, instance: UUID, lease_se
 
 async def hand_back_full(tx: Tx, items: Sequence[tuple[int, int]], *, instance: UUID, actor: str) -> None:
     """Give back what finds no free slot, and keep placement away until one is really free."""
-    await hand_back(tx, items, actor=actor, reason="worker had no free slot")
+    await hand_back(tx, items, actor=actor, reason=FULL)
     await workers.set_full(tx, instance, full=True)
 
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import httpx2
 
+from attune.cli.bench.killing import Outage, find_unexplained
+from attune.storage.database import Database
+from attune.storage.upkeep.yardstick import list_left_attempts
 from tests.witness.ledger import Ledger, ledger_command
 from tests.witness.platform import Platform
 from tests.witness.waiting import until
 
 VICTIMS = ("api-1", "executor-1", "worker-1", "sensor-1", "notifier-1", "postgres")
-# Whose death may cost an attempt: the worker itself, and the database it must reach to keep its leases.
-BLAMED = {"worker-1", "postgres"}
-HANDED_BACK = "worker had no free slot"
+TRACE_TAG = "chaos"
 BATCH = 5
 # Long enough that a kill always meets some of them running.
 WORK_SECONDS = 0.5
@@ -40,15 +41,6 @@ class KillPlan:
     idempotent: bool
     seed: int
     victims: Sequence[str] = VICTIMS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outage:
-    """From just before a process was killed to when it was back."""
-
-    victim: str
-    began: datetime
-    ended: datetime
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,9 +91,7 @@ async def run_kills(platform: Platform, plan: KillPlan) -> Outcome:
             tasks.create_task(_keep_killing(platform, outcome, plan, dice=dice, killed=killed))
         await until(lambda: _all_ended(client, outcome), seconds=FINISH_SECONDS)
         await _collect(client, outcome)
-        for row in await _list(client):
-            if int(str(row["attempt"])) > 1:
-                await _explain(client, outcome, int(str(row["id"])))
+        await _ask_for_unexplained(platform, outcome)
     outcome.doubled_starts = ledger.doubled_starts()
     return outcome
 
@@ -115,7 +105,7 @@ async def _keep_requesting(
     while len(outcome.accepted) < plan.count:
         number += 1
         size = min(BATCH, plan.count - len(outcome.accepted))
-        body = {"executions": [{"action_ref": "chaos.work", "parameters": {}, "trace_tag": "chaos"}] * size}
+        body = {"executions": [{"action_ref": "chaos.work", "parameters": {}, "trace_tag": TRACE_TAG}] * size}
         await _request(client, outcome, body, key=f"chaos-{number}")
         if not killed.is_set():
             await asyncio.sleep(pause)
@@ -141,12 +131,12 @@ async def _keep_killing(
 ) -> None:
     for _ in range(plan.rounds):
         for victim in dice.sample(plan.victims, len(plan.victims)):
-            began = datetime.now(UTC)
+            began = time.time()
             killed_pid = await platform.kill(victim)
             if killed_pid is not None:
                 outcome.kills[victim] += 1
             await until(partial(platform.is_back, victim, killed_pid), seconds=BACK_SECONDS)
-            outcome.outages.append(Outage(victim=victim, began=began, ended=datetime.now(UTC)))
+            outcome.outages.append(Outage(victim=victim, began=began, ended=time.time()))
             await asyncio.sleep(dice.uniform(0.1, 0.9))
     killed.set()
 
@@ -164,7 +154,7 @@ async def _list(client: httpx2.AsyncClient) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     cursor: str | None = None
     while True:
-        parameters = {"trace_tag": "chaos", "limit": str(PAGE)} | ({"cursor": cursor} if cursor else {})
+        parameters = {"trace_tag": TRACE_TAG, "limit": str(PAGE)} | ({"cursor": cursor} if cursor else {})
         answer = await client.get("/api/v1/executions", params=parameters)
         answer.raise_for_status()
         page = answer.json()
@@ -187,25 +177,12 @@ async def _collect(client: httpx2.AsyncClient, outcome: Outcome) -> None:
             outcome.messages.setdefault(str(error["code"]), str(error["message"]))
 
 
-async def _explain(client: httpx2.AsyncClient, outcome: Outcome, execution_id: int) -> None:
+async def _ask_for_unexplained(platform: Platform, outcome: Outcome) -> None:
     """Each attempt that was not the last must have been on a worker that was killed, or could not reach PostgreSQL."""
-    answer = await client.get(f"/api/v1/executions/{execution_id}/history")
-    answer.raise_for_status()
-    moves = answer.json()
-    placed = {move["attempt"]: datetime.fromisoformat(move["at"]) for move in moves if move["to"] == "scheduled"}
-    for attempt in range(1, max(placed)):
-        left = next(
-            (move for move in moves if move["attempt"] == attempt and move["to"] in {"scheduling", "requested"}), None
-        )
-        if left is None:
-            outcome.unexplained.append(f"{execution_id}, attempt {attempt}: nothing tells how it ended")
-            continue
-        gone = datetime.fromisoformat(left["at"])
-        blamed = [
-            outage.victim
-            for outage in outcome.outages
-            if outage.victim in BLAMED and outage.began < gone and placed[attempt] < outage.ended
-        ]
-        # A worker that gives back what it has no room for has not tried it.
-        if not blamed and left["reason"] != HANDED_BACK:
-            outcome.unexplained.append(f"{execution_id}, attempt {attempt}: {left['actor']}: {left['reason']}")
+    database = await Database.connect((await platform.run("db", "url")).out.strip(), size=1)
+    try:
+        async with database.reading() as tx:
+            left = await list_left_attempts(tx, TRACE_TAG)
+    finally:
+        await database.close()
+    outcome.unexplained = [f"{each.execution_id}: {each.reason}" for each in find_unexplained(left, outcome.outages)]

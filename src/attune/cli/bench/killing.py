@@ -20,13 +20,12 @@ from attune.cli.bench.client import PATIENCE_SECONDS, POLL_SECONDS, BenchClient
 from attune.cli.bench.measure import Run, begin, conclude, warm_up
 from attune.cli.bench.throwaway import Stage
 from attune.cli.bench.workloads import Workload
+from attune.operations.attend_workers import FULL
 from attune.storage.upkeep.yardstick import LeftAttempt, list_left_attempts
 
 VICTIMS: Final = ("executor-1", "worker-1", "postgres")
 # Whose death may cost an attempt: the worker itself, and the database without which it cannot keep its leases.
 BLAMED: Final = frozenset({"worker-1", "postgres"})
-# A worker that gives back what it has no room for has not tried it.
-HANDED_BACK: Final = "worker had no free slot"
 # Kept short, so that what a dead worker held is not waited for longer than all the rest takes.
 SETTINGS: Final = {"ATTUNE__WORKER__HEARTBEAT_INTERVAL": "1", "ATTUNE__EXECUTOR__NO_WORKER_GRACE_SECONDS": "60"}
 
@@ -65,7 +64,7 @@ async def measure_killed(stage: Stage, workload: Workload, *, batch: int) -> Run
     run = await conclude(stage, workload, client, beginning)
     async with stage.database.reading() as tx:
         left = await list_left_attempts(tx, client.trace_tag)
-    verdict = replace(run.verdict, unexplained=count_unexplained(left, killing.outages))
+    verdict = replace(run.verdict, unexplained=len(find_unexplained(left, killing.outages)))
     return replace(run, verdict=verdict, kills=killing.kills, repeated=len(left))
 
 
@@ -96,11 +95,12 @@ async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(POLL_SECONDS)
 
 
-def count_unexplained(left: Sequence[LeftAttempt], outages: Sequence[Outage]) -> int:
-    """Attempts that were given up though neither their worker nor the database had been killed meanwhile."""
-    return sum(
-        1 for each in left if each.reason != HANDED_BACK and not any(_explains(outage, each) for outage in outages)
-    )
+def find_unexplained(left: Sequence[LeftAttempt], outages: Sequence[Outage]) -> list[LeftAttempt]:
+    """Attempts that were given up though neither their worker nor the database had been killed meanwhile.
+
+    A worker that gives back what it has no room for has not tried it.
+    """
+    return [each for each in left if each.reason != FULL and not any(_explains(outage, each) for outage in outages)]
 
 
 def _explains(outage: Outage, attempt: LeftAttempt) -> bool:
