@@ -95,7 +95,7 @@ class Stand:
             left=len(find_marked(self._scripts.marking.prefix)),
             launcher_kept=self._scripts.launcher.pid == launcher,
             memory_mb=peak_memory_mb(),
-            directories=len(list(self._scripts.scratch.iterdir())),
+            directories=sum(1 for each in self._scripts.scratch.iterdir() if any(each.iterdir())),
         )
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 from attune.domain.definitions import Runner
 from attune.operations.expire_executions import expire_scheduled
-from attune.storage import unplaced
+from attune.storage import placing
 from attune.storage.database import Database
 from tests.witness.arrange import make_action, make_worker, place, request, start, statuses
 from tests.witness.lines import admit, end, make_policy, nothing_is_broken, release
@@ -89,7 +89,7 @@ async def test_pools_are_locked_in_one_order(database: Database) -> None:
     await end(database, worker, [first])
 
     async with database.transaction() as tx:
-        await unplaced.lock_pool(tx, early)
+        await placing.open_pool(tx, early)
         releasing = asyncio.create_task(release(database, [first]))
         await until(lambda: somebody_waits_for_a_pool(database))
         assert await count_locked_pools(database) == 1

@@ -62,9 +62,35 @@ async def test_the_next_in_line_starts_in_the_transaction_that_ends_the_one_befo
     async with database.reading() as tx:
         rows = await tx.fetch("SELECT started_at, ended_at FROM execution WHERE id = ANY($1) ORDER BY id", ids)
         told = await tx.fetch_value("SELECT count(*) FROM outbox WHERE type = 'execution.dispatched'")
+        moves = await tx.fetch(
+            "SELECT from_status, to_status, attempt FROM execution_history WHERE execution_id = $1 ORDER BY id", ids[1]
+        )
     assert [row["ended_at"] for row in rows[:-1]] == [row["started_at"] for row in rows[1:]]
     assert told == 0
     assert await statuses(database, ids) == ["succeeded"] * 5
+    assert [(row["from_status"], row["to_status"], row["attempt"]) for row in moves] == [
+        (None, "queued", 0),
+        ("queued", "scheduled", 1),
+        ("scheduled", "running", 1),
+        ("running", "succeeded", 1),
+    ]
+    assert await violations(database) == []
+
+
+async def test_an_end_is_told_unless_its_room_was_taken_again_at_once(
+    database: Database, start_worker_here: StartWorker
+) -> None:
+    await make_limited(database, limit=2)
+    await start_worker_here()
+    ids = await request(database, count=6)
+
+    await admit_first(database)
+    await until(lambda: ended(database, ids))
+
+    async with database.reading() as tx:
+        told = await tx.fetch("SELECT items FROM outbox WHERE type = 'execution.completed'")
+    # Nobody takes messages here. Each of the first four had somebody behind it; the last two leave room.
+    assert sorted(item[0] for row in told for item in row["items"]) == ids[-2:]
     assert await violations(database) == []
 
 
@@ -89,7 +115,7 @@ async def test_what_is_placed_on_another_worker_is_told_to_it(
     assert await violations(database) == []
 
 
-@pytest.mark.parametrize("place", ["worker.claim.before", "worker.claim.before_commit"])
+@pytest.mark.parametrize("place", ["admit.before_place", "worker.hand_on.before_commit"])
 async def test_an_ending_is_reported_even_if_handing_on_goes_wrong(
     database: Database, start_worker_here: StartWorker, tmp_path: Path, place: str
 ) -> None:
@@ -99,7 +125,6 @@ async def test_an_ending_is_reported_even_if_handing_on_goes_wrong(
     await start_worker_here()
     ids = await request(database, count=2)
     await admit_first(database)
-    # The first claim is the dispatch of the first; from the second on, each one fails.
     await until(lambda: _is_running_or_over(database, ids[0]))
     arm_failpoints(f"{place}=raise")
     await until(lambda: ended(database, ids[:1]))

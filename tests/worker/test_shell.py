@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -82,6 +83,19 @@ async def test_the_directory_is_private_and_gone_afterwards(shell: ScriptRunner,
     assert (mode, home) == ("700", here)
     assert not Path(home).exists()
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+async def test_what_an_attempt_finds_is_empty_and_closed_to_others_whatever_the_one_before_did(
+    shell: ScriptRunner,
+) -> None:
+    look = "stat -c %a .; ls -A | wc -l; pwd"
+    places = [
+        (await stdout_of(shell, f"{look}; {deed}")).split()
+        for deed in ("true", "touch file", "mkdir .hidden", "chmod 755 .", "rmdir $PWD", "mkfifo pipe", "true", "true")
+    ]
+    assert {(mode, files) for mode, files, _ in places} == {("700", "0")}
+    # Only what left its directory as it was lets the next have it.
+    assert [one[2] == two[2] for one, two in pairwise(places)] == [True, False, False, False, False, False, True]
 
 
 async def test_no_descriptor_of_the_worker_is_inherited(shell: ScriptRunner, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from attune.storage.database import Database, may_work_later
 from attune.storage.failures import outcome_is_unknown
 
 MEASURE_SECONDS: Final = 1.0
+# A request for more executions than this has a transaction of its own: nobody else should wait for it.
+TOGETHER_MAX: Final = 20
 
 
 class Door:
@@ -28,11 +30,12 @@ class Door:
         )
 
     async def accept(self, submission: Submission) -> Acceptance:
-        """Accept one request with whatever else is waiting at this moment."""
+        """Accept one request with whatever else is waiting at this moment, unless it is many in itself."""
+        if len(submission.prepared) > TOGETHER_MAX:
+            return await self._accept_alone(submission)
         return await self._batcher.submit(submission)
 
-    async def accept_alone(self, submission: Submission) -> Acceptance:
-        """Accept a request that is a batch in itself, in a transaction of its own."""
+    async def _accept_alone(self, submission: Submission) -> Acceptance:
         # Shielded: a client that goes away must not leave it half done.
         (outcome,) = await asyncio.shield(asyncio.ensure_future(self._accept([submission])))
         if isinstance(outcome, AttuneError):

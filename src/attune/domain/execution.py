@@ -123,4 +123,9 @@ class Change:
     @property
     def next_attempt(self) -> int:
         """The attempt after the move: a placement mints a new one."""
-        return self.attempt + 1 if self.target is Status.SCHEDULED else self.attempt
+        return self.attempt + 1 if self.target is Status.SCHEDULED or self.is_taken else self.attempt
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether a worker places it on itself and starts it, in one move; the history shows both."""
+        return self.current in {Status.QUEUED, Status.SCHEDULING} and self.target is Status.RUNNING

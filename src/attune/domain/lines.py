@@ -10,6 +10,9 @@ from enum import StrEnum
 from attune.domain.definitions import LimitMethod, RateMethod
 from attune.domain.json_values import Json
 
+# One way to write each group, whatever the order of its parameters.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinePolicy:
@@ -48,7 +51,7 @@ class LineKey:
 def line_key(policy: LinePolicy, parameters: Mapping[str, Json]) -> LineKey:
     """The line of an execution: grouping parameters are dotted paths, and a missing one counts as null."""
     group = {path: _look_up(parameters, path.split(".")) for path in policy.parameters}
-    return LineKey(scope=policy.scope, group=json.dumps(group, sort_keys=True, separators=(",", ":")))
+    return LineKey(scope=policy.scope, group=_ENCODER.encode(group))
 
 
 def _look_up(document: Json | Mapping[str, Json], path: Sequence[str]) -> Json:

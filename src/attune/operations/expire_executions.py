@@ -5,10 +5,10 @@ from collections.abc import Callable
 from attune.domain.execution import Failure, Status
 from attune.domain.retry import Ending, Outcome, decide_ending
 from attune.domain.unplacing import Unplacing
-from attune.operations.finish_executions import apply_endings, lock_for_ending
+from attune.operations.finish_executions import apply_endings
 from attune.operations.unplace_executions import unplace_executions
 from attune.runtime.failpoints import afailpoint
-from attune.storage import assignments
+from attune.storage import assignments, executions
 from attune.storage.availability import serving
 from attune.storage.tx import Tx
 
@@ -48,7 +48,7 @@ async def expire_deadlines(tx: Tx, *, draw: Callable[[], float]) -> int:
         return 0
     await afailpoint("sweep.deadline.selected")
     attempts = dict(overdue)
-    locked = await lock_for_ending(tx, sorted(attempts))
+    locked, _ = await executions.lock_ending(tx, sorted(attempts))
     failure = Failure(code="timeout", message="ran past its deadline and its worker did not end it", by=DEADLINE_ACTOR)
     changes = [
         decide_ending(row.running, Ending(outcome=Outcome.TIMEOUT, failure=failure), actor=DEADLINE_ACTOR, draw=draw)

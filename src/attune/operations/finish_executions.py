@@ -1,6 +1,6 @@
 """The end of attempts, as reported by the worker that ran them: fenced by attempt and lease."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from attune.domain.execution import Change, Status
@@ -9,7 +9,7 @@ from attune.domain.retry import Ending, decide_ending
 from attune.operations.change_executions import change_executions
 from attune.operations.keep_unplaced import keep_unplaced, tell_of_room
 from attune.operations.workers.quarantine_actions import clear_suspects
-from attune.storage import assignments, executions, lines
+from attune.storage import executions, lines
 from attune.storage.assignments import Held
 from attune.storage.executions import Locked
 from attune.storage.output import late_results
@@ -28,9 +28,8 @@ class Report:
 
 async def finish_executions(tx: Tx, reports: Sequence[Report], *, actor: str, draw: Callable[[], float]) -> list[bool]:
     """Apply each report whose lease still holds; one that comes too late is kept for people and changes nothing."""
-    locked = await lock_for_ending(tx, [report.held.execution_id for report in reports])
-    good = await assignments.find_held(tx, [report.held for report in reports])
-    valid = [(report.held.execution_id, report.held.attempt) in good for report in reports]
+    locked, held = await executions.lock_ending(tx, [report.held.execution_id for report in reports])
+    valid = [holds_lease(report, held) for report in reports]
     changes = [
         decide_ending(locked[report.held.execution_id].running, report.ending, actor=actor, draw=draw)
         for report, holds in zip(reports, valid, strict=True)
@@ -45,10 +44,9 @@ async def finish_executions(tx: Tx, reports: Sequence[Report], *, actor: str, dr
     return valid
 
 
-async def lock_for_ending(tx: Tx, ids: Sequence[int]) -> dict[int, Locked]:
-    """Lock executions that may end or be tried again; before them the lines whose slots they may give back."""
-    await lines.lock_of(tx, ids)
-    return await executions.lock_many(tx, ids)
+def holds_lease(report: Report, held: Mapping[int, Held]) -> bool:
+    """Whether a report comes from the attempt that runs, under the lease it was given."""
+    return held.get(report.held.execution_id) == report.held
 
 
 async def apply_endings(tx: Tx, changes: Sequence[Change], locked: dict[int, Locked]) -> list[Change]:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from attune.domain.execution import Change, Failure, Status
 from attune.domain.retry import Ending, Outcome, decide_ending
 from attune.domain.unplacing import Unplacing, decide_unplacing
-from attune.operations.finish_executions import apply_endings, lock_for_ending
+from attune.operations.finish_executions import apply_endings
 from attune.operations.workers.quarantine_actions import count_losses
 from attune.runtime.failpoints import afailpoint
-from attune.storage import assignments, workers
+from attune.storage import assignments, executions, workers
 from attune.storage.assignments import Lost
 from attune.storage.executions import Locked
 from attune.storage.tx import Tx
@@ -24,7 +24,7 @@ async def rescue_lost(tx: Tx, *, placements_max: int, draw: Callable[[], float])
     moved: list[Change] = []
     if suspected:
         await afailpoint("sweep.lost_workers.selected")
-        locked = await lock_for_ending(tx, [item.execution_id for item in suspected])
+        locked, _ = await executions.lock_ending(tx, [item.execution_id for item in suspected])
         # The lease may have been renewed, or the attempt ended, between looking and locking.
         lost = await assignments.list_lost(tx, limit=2 * RESCUED_MAX)
         changes = [

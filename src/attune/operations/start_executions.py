@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from attune.domain.execution import Change, Status
+from attune.domain.placement import Waiting
 from attune.operations.change_executions import change_executions
 from attune.storage import assignments, executions
+from attune.storage.assignments import Held
 from attune.storage.executions import Startable
 from attune.storage.tx import Tx
 
@@ -32,27 +34,46 @@ class Started:
 async def start_executions(tx: Tx, claims: Sequence[tuple[int, int]], *, claimant: Claimant) -> list[Started]:
     """Start each attempt that is scheduled here; what is missing from the answer is somebody else's or over."""
     scheduled = await executions.lock_scheduled(tx, [claim[0] for claim in claims])
-    ready = [claim for claim in claims if scheduled.get(claim[0]) == claim[1]]
     held = await assignments.start_many(
         tx,
-        ready,
+        [claim for claim in claims if scheduled.get(claim[0]) == claim[1]],
         worker_id=claimant.worker_id,
         instance=claimant.instance,
         lease_seconds=claimant.lease_seconds,
     )
-    actor = claimant.name
-    changes = [
-        Change(
-            execution_id=item.execution_id,
-            current=Status.SCHEDULED,
-            attempt=item.attempt,
-            target=Status.RUNNING,
-            worker_id=claimant.worker_id,
-            actor=actor,
-        )
-        for item in held
-    ]
+    changes = [_start(item.execution_id, item.attempt, Status.SCHEDULED, claimant) for item in held]
+    await change_executions(tx, changes)
+    return await _list_started(tx, held)
+
+
+async def take_executions(tx: Tx, waiting: Sequence[Waiting], *, current: Status, claimant: Claimant) -> list[Started]:
+    """Place executions that wait for a worker on the claimant and start them, in one move; their rows are locked."""
+    if not waiting:
+        return []
+    changes = [_start(item.execution_id, item.attempt, current, claimant) for item in waiting]
+    taken = await change_executions(tx, changes)
+    held = await assignments.insert_started(
+        tx,
+        [(change.execution_id, change.next_attempt) for change in taken],
+        worker_id=claimant.worker_id,
+        instance=claimant.instance,
+        lease_seconds=claimant.lease_seconds,
+    )
+    return await _list_started(tx, held)
+
+
+def _start(execution_id: int, attempt: int, current: Status, claimant: Claimant) -> Change:
+    return Change(
+        execution_id=execution_id,
+        current=current,
+        attempt=attempt,
+        target=Status.RUNNING,
+        worker_id=claimant.worker_id,
+        actor=claimant.name,
+    )
+
+
+async def _list_started(tx: Tx, held: Sequence[Held]) -> list[Started]:
     leases = {item.execution_id: item.lease for item in held}
-    started = [change.execution_id for change in await change_executions(tx, changes)]
-    startable = await executions.list_startable(tx, started) if started else []
+    startable = await executions.list_startable(tx, list(leases)) if leases else []
     return [Started(startable=item, lease=leases[item.execution_id]) for item in startable]

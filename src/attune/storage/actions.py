@@ -57,27 +57,6 @@ async def list_refs(tx: Tx) -> list[str]:
     return await tx.fetch_column("SELECT ref FROM action ORDER BY ref LIMIT 10000")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """What the actions of a pool ask of a worker, and which of them are quarantined."""
-
-    requirements: Requirements
-    quarantined: Sequence[int]
-
-
-async def list_pools(tx: Tx, pools: Sequence[int]) -> dict[int, Pool]:
-    """These pools, as placement needs them."""
-    rows = await tx.fetch(
-        """
-        SELECT pool, runner, labels, isolation,
-               COALESCE(array_agg(id) FILTER (WHERE quarantined_at IS NOT NULL), '{}') AS quarantined
-          FROM action WHERE pool = ANY($1) GROUP BY pool, runner, labels, isolation
-        """,
-        pools,
-    )
-    return {row["pool"]: Pool(requirements=requirements_of(row), quarantined=row["quarantined"]) for row in rows}
-
-
 def requirements_of(row: Row) -> Requirements:
     """What an action asks of a worker, from its columns."""
     return Requirements(

@@ -42,6 +42,29 @@ async def insert_many(tx: Tx, new: Sequence[NewAssignment]) -> None:
     )
 
 
+async def insert_started(
+    tx: Tx, new: Sequence[tuple[int, int]], *, worker_id: int, instance: UUID, lease_seconds: float
+) -> list[Held]:
+    """Insert attempts that are placed on a worker and started by it at once, sorted by key; returns their leases."""
+    rows = await tx.fetch(
+        """
+        INSERT INTO assignment (execution_id, attempt, worker_id, worker_instance, started_at, lease_until, deadline)
+        SELECT n.id, n.attempt, $3, $4, now(), now() + make_interval(secs => $5),
+               now() + make_interval(secs => e.timeout_seconds)
+          FROM unnest($1::bigint[], $2::int[]) AS n (id, attempt) JOIN execution e ON e.id = n.id
+         WHERE e.id = ANY($1)
+         ORDER BY n.id
+        RETURNING execution_id, attempt, lease
+        """,
+        [item[0] for item in new],
+        [item[1] for item in new],
+        worker_id,
+        instance,
+        lease_seconds,
+    )
+    return [Held(execution_id=row["execution_id"], attempt=row["attempt"], lease=row["lease"]) for row in rows]
+
+
 async def delete_many(tx: Tx, execution_ids: Sequence[int]) -> None:
     """Forget who had these; the caller has locked the executions."""
     await tx.execute("DELETE FROM assignment WHERE execution_id = ANY($1)", execution_ids)
@@ -124,26 +147,6 @@ async def renew_many(tx: Tx, held: Sequence[Held], *, instance: UUID, lease_seco
         lease_seconds,
     )
     return [Renewed(**dict(row)) for row in rows]
-
-
-async def find_held(tx: Tx, held: Sequence[Held]) -> set[tuple[int, int]]:
-    """Which of these leases are still good, locked: the fence of everything a worker writes.
-
-    The caller has locked the executions.
-    """
-    rows = await tx.fetch(
-        """
-        SELECT a.execution_id, a.attempt
-          FROM assignment a JOIN unnest($1::bigint[], $2::int[], $3::uuid[]) AS h (id, attempt, lease)
-            ON a.execution_id = h.id AND a.attempt = h.attempt AND a.lease = h.lease
-         WHERE a.execution_id = ANY($1) AND a.started_at IS NOT NULL
-         ORDER BY a.execution_id FOR UPDATE OF a
-        """,
-        [item.execution_id for item in held],
-        [item.attempt for item in held],
-        [item.lease for item in held],
-    )
-    return {(row["execution_id"], row["attempt"]) for row in rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

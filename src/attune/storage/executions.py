@@ -9,6 +9,7 @@ from attune.domain.json_values import Json
 from attune.domain.placement import Waiting
 from attune.domain.retry import Running
 from attune.storage.actions import retry_of
+from attune.storage.assignments import Held
 from attune.storage.tx import Row, Tx
 
 
@@ -43,7 +44,7 @@ async def change_many(tx: Tx, changes: Sequence[Change]) -> dict[int, Moved]:
                -- A start ends the search for a worker; the next try begins its own.
                placements = CASE WHEN c.target = 'running' THEN 0 ELSE e.placements + c.placements_added END,
                worker = COALESCE(c.worker_id, e.worker),
-               executor = CASE WHEN c.target = 'scheduled' THEN c.actor ELSE e.executor END,
+               executor = CASE WHEN c.next_attempt > c.guard_attempt THEN c.actor ELSE e.executor END,
                cancel_requested = e.cancel_requested OR c.target = 'canceling',
                not_before = now() + make_interval(secs => c.delay),
                result = COALESCE(c.result, e.result),
@@ -51,7 +52,7 @@ async def change_many(tx: Tx, changes: Sequence[Change]) -> dict[int, Moved]:
                changed_by = c.actor,
                change_reason = c.reason,
                updated = now(),
-               scheduled_at = CASE WHEN c.target = 'scheduled' THEN now() ELSE e.scheduled_at END,
+               scheduled_at = CASE WHEN c.next_attempt > c.guard_attempt THEN now() ELSE e.scheduled_at END,
                started_at = CASE WHEN c.target = 'running' THEN now() ELSE e.started_at END,
                ended_at = CASE WHEN c.target IN ('succeeded', 'failed', 'timeout', 'cancelled') THEN now() END
           FROM unnest($1::bigint[], $2::text[], $3::int[], $4::text[], $5::int[], $6::int[], $7::bigint[],
@@ -161,6 +162,20 @@ async def lock_many(tx: Tx, ids: Sequence[int]) -> dict[int, Locked]:
     )
     asked = set(ids)
     return {row["id"]: _locked(row) for row in rows if row["id"] in asked}
+
+
+async def lock_ending(tx: Tx, ids: Sequence[int]) -> tuple[dict[int, Locked], dict[int, Held]]:
+    """Lock live rows that may end or be tried again, after the lines whose slots they may give back.
+
+    Also the leases under which they run, locked: the fence of everything a worker writes.
+    """
+    rows = await tx.fetch("SELECT * FROM lock_ending($1)", ids)
+    held = {
+        row["id"]: Held(execution_id=row["id"], attempt=row["held_attempt"], lease=row["lease"])
+        for row in rows
+        if row["lease"] is not None
+    }
+    return {row["id"]: _locked(row) for row in rows}, held
 
 
 def _locked(row: Row) -> Locked:

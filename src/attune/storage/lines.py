@@ -71,13 +71,18 @@ async def insert_missing(tx: Tx, wanted: Mapping[LineKey, LinePolicy]) -> None:
 
 
 async def lock_by_key(tx: Tx, keys: Sequence[LineKey]) -> tuple[dict[LineKey, LineState], datetime]:
-    """Lock lines in ascending order of their ids; also the database's time, read after the locks were got."""
+    """Lock lines in ascending order of their ids; also the database's time, read after the locks were got.
+
+    If one of them is missing, none is locked: whoever makes lines must hold none, or two could wait for each other.
+    """
     rows = await tx.fetch(
         """
         SELECT l.id, l.scope, l.group_key, l.max_concurrent, l.active, l.waiting, l.next_seq, l.recent, l.day,
                l.day_count, clock_timestamp() AS clock
           FROM unnest($1::text[], $2::bytea[]) AS k (scope, hash)
           JOIN line l ON l.scope = k.scope AND l.group_hash = k.hash
+         WHERE (SELECT count(*) FROM unnest($1::text[], $2::bytea[]) AS w (scope, hash)
+                  JOIN line m ON m.scope = w.scope AND m.group_hash = w.hash) = cardinality($1)
          ORDER BY l.id FOR NO KEY UPDATE OF l
         """,
         [key.scope for key in keys],
@@ -216,18 +221,6 @@ def _waiting(row: Row) -> Waiting:
 async def release(tx: Tx, execution_ids: Sequence[int]) -> None:
     """Remove the entries of executions that ended or wait outside for a retry; the lines are locked."""
     await tx.execute("SELECT release_entries($1)", execution_ids)
-
-
-async def lock_of(tx: Tx, execution_ids: Sequence[int]) -> None:
-    """Lock the lines that these executions are in; lines come before executions."""
-    await tx.execute(
-        """
-        SELECT l.id FROM line l
-         WHERE l.id = ANY(ARRAY(SELECT e.line_id FROM line_entry e WHERE e.execution_id = ANY($1)))
-         ORDER BY l.id FOR NO KEY UPDATE
-        """,
-        execution_ids,
-    )
 
 
 async def list_in_scopes(tx: Tx, scopes: Sequence[str]) -> list[int]:

@@ -44,11 +44,6 @@ async def delete_many(tx: Tx, execution_ids: Sequence[int]) -> None:
     await tx.execute("DELETE FROM unplaced WHERE execution_id = ANY($1)", execution_ids)
 
 
-async def lock_pool(tx: Tx, pool: int) -> None:
-    """Let one transaction at a time place this pool; taken before its capacity is read."""
-    await tx.execute("SELECT pg_advisory_xact_lock($1)", pool)
-
-
 async def list_first(tx: Tx, pool: int, *, quarantined: Sequence[int], limit: int) -> list[Waiting]:
     """The first of a pool, by priority and age; executions of quarantined actions are passed over."""
     rows = await tx.fetch(
@@ -64,15 +59,6 @@ async def list_first(tx: Tx, pool: int, *, quarantined: Sequence[int], limit: in
         Waiting(execution_id=row["execution_id"], attempt=0, action_id=row["action_id"], priority=row["priority"])
         for row in rows
     ]
-
-
-async def has_any(tx: Tx, pool: int, *, quarantined: Sequence[int]) -> bool:
-    """Whether somebody of this pool, who could be placed, waits already."""
-    return bool(
-        await tx.fetch_value(
-            "SELECT EXISTS (SELECT 1 FROM unplaced WHERE pool = $1 AND action_id <> ALL($2))", pool, quarantined
-        )
-    )
 
 
 async def list_pools(tx: Tx) -> list[int]:

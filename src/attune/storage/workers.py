@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from attune.domain.definitions import Isolation
-from attune.domain.endings.dead_letters import AVOIDED_SECONDS
 from attune.domain.json_values import Json
-from attune.domain.placement import STALE_INTERVALS, Candidate
-from attune.storage.tx import Row, Tx
+from attune.domain.placement import STALE_INTERVALS
+from attune.storage.tx import Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,41 +144,6 @@ async def mark_stale_lost(tx: Tx) -> list[int]:
 async def set_full(tx: Tx, instance: UUID, *, full: bool) -> None:
     """Keep placement away until a slot is really free, or let it come back."""
     await tx.execute("UPDATE worker SET marked_full = $2 WHERE instance = $1 AND marked_full <> $2", instance, full)
-
-
-async def lock_candidates(tx: Tx) -> list[Candidate]:
-    """Every worker that may be given work, with its load.
-
-    FOR KEY SHARE holds off a drain until this placement commits, and nothing else.
-    """
-    rows = await tx.fetch(
-        """
-        SELECT w.id, w.instance, w.runtimes, w.labels, w.isolation, w.capacity,
-               (SELECT count(*) FROM assignment a WHERE a.worker_id = w.id) AS load,
-               EXISTS (SELECT 1 FROM dead_letter d WHERE d.worker_instance = w.instance
-                          AND d.parked_at > now() - make_interval(secs => $2)) AS avoided
-          FROM worker w
-         WHERE w.status = 'active' AND NOT w.cordoned AND NOT w.marked_full
-           AND w.last_heartbeat + make_interval(secs => $1 * w.heartbeat_interval) >= now()
-         ORDER BY w.id FOR KEY SHARE OF w
-        """,
-        STALE_INTERVALS,
-        AVOIDED_SECONDS,
-    )
-    return [_candidate(row) for row in rows]
-
-
-def _candidate(row: Row) -> Candidate:
-    return Candidate(
-        worker_id=row["id"],
-        instance=str(row["instance"]),
-        runtimes=frozenset(row["runtimes"]),
-        labels=row["labels"],
-        isolation=Isolation(row["isolation"]),
-        capacity=row["capacity"],
-        load=row["load"],
-        avoided=row["avoided"],
-    )
 
 
 async def count_active(tx: Tx) -> int:

@@ -8,9 +8,9 @@ from typing import Final
 
 import structlog
 
-from attune.domain.messages import Item, Message, MessageType, dispatch_topic
+from attune.domain.messages import Item, Message, MessageType
 from attune.operations.attend_workers import DRAINED, clear_full, hand_back_full, hand_back_unstarted, renew_leases
-from attune.operations.lines.admit_waiting import admit_waiting
+from attune.operations.lines.pass_slots_on import Taker, pass_slots_on
 from attune.operations.start_executions import Claimant, Started, start_executions
 from attune.runtime.clock import draw, jittered_backoff, monotonic
 from attune.runtime.failpoints import afailpoint
@@ -44,6 +44,10 @@ class _Batch:
     started: dict[Item, Started] = field(default_factory=dict)
     # Whether claims that did not happen wait for another try, because no message will come back for them.
     keeps: bool = False
+
+    def add(self, started: Iterable[Started]) -> None:
+        for each in started:
+            self.started[each.startable.execution_id, each.startable.attempt] = each
 
 
 class Claims:
@@ -93,17 +97,18 @@ class Claims:
         Everything a slot needs to go from one to the next is then in one transaction. A dispatch that this worker
         would send to itself is not sent; what is placed elsewhere, or finds no slot here, goes the usual way.
         """
-        if self._closed or not await admit_waiting(tx, (), ended=ended, actor=self._actor, draw=draw):
+        if self._closed:
             return
-        topic = dispatch_topic(self._claimant.worker_id)
-        mine = dict.fromkeys(tx.withdraw(topic, MessageType.EXECUTION_DISPATCHED))
-        here = [item for item in mine if item not in self._attempts][: max(0, min(self._attempts.free, CLAIMED_MAX))]
-        if elsewhere := [item for item in mine if item not in here]:
-            tx.announce(topic, MessageType.EXECUTION_DISPATCHED, elsewhere)
         batch = _Batch()
         tx.at_end(partial(self._act, batch, tx.began_at))
-        batch.claimed = [self._attempts.enter(item, Stage.CLAIMING) for item in here]
-        await self._claim(tx, batch)
+
+        def reserve(items: Sequence[Item]) -> list[Item]:
+            here = items[: max(0, min(self._attempts.free, CLAIMED_MAX))]
+            batch.claimed += [self._attempts.enter(item, Stage.CLAIMING) for item in here]
+            return list(here)
+
+        taker = Taker(claimant=self._claimant, reserve=reserve)
+        batch.add(await pass_slots_on(tx, ended, taker=taker, draw=draw))
 
     def offer(self, items: Iterable[Item]) -> None:
         """Placed here according to the database, and no message came: as good as a dispatch."""
@@ -206,8 +211,7 @@ class Claims:
             return
         await afailpoint("worker.claim.before")
         keys = [entry.key for entry in batch.claimed]
-        for started in await start_executions(tx, keys, claimant=self._claimant):
-            batch.started[started.startable.execution_id, started.startable.attempt] = started
+        batch.add(await start_executions(tx, keys, claimant=self._claimant))
         await afailpoint("worker.claim.before_commit")
 
     def _act(self, batch: _Batch, began_at: float, commit: Commit) -> None:

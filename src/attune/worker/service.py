@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -252,6 +253,7 @@ class Worker:
         await end_all(lambda: find_marked(self._scripts.marking.prefix))
         await self._equipment.close()
         await self._guardian.stop()
+        await asyncio.to_thread(shutil.rmtree, self._scripts.scratch, ignore_errors=True)
 
     async def _consume(self, queue: Queue, handler: Handler) -> None:
         limits = self._parts.plan.limits

@@ -9,6 +9,7 @@ from typing import Any
 import attune.executor.sweeps as sweeping
 import attune.operations.change_executions as changing
 import attune.operations.finish_executions as finishing
+import attune.operations.lines.pass_slots_on as passing_on
 import attune.operations.lines.rejoin_lines as rejoining
 import attune.operations.lines.resume_line as resuming
 import attune.operations.place_newcomers as newcomers
@@ -28,7 +29,7 @@ import attune.worker.heartbeat
 from attune.domain import admission
 from attune.domain.admission import Circumstances, Entry, Line, LogRow, Op, Step
 from attune.domain.execution import Change, Status
-from attune.domain.messages import Announcement, Item, Message
+from attune.domain.messages import Announcement, Item, Message, MessageType
 from attune.domain.unplacing import decide_hand_back
 from attune.operations.lines.find_lines import Belonging
 from attune.operations.lines.pause_line import lock_line
@@ -39,7 +40,7 @@ from attune.storage.unplaced import NewUnplaced
 from tests.simulation.whole.plan import Aim
 from tests.simulation.whole.rows import AssignmentRow, ExecutionRow, WorkerRow
 from tests.simulation.whole.stand_ins import assignments, executions, lines, messages, workers
-from tests.simulation.whole.store import session_of
+from tests.simulation.whole.store import Session, session_of
 
 storage = attune.storage
 
@@ -82,12 +83,11 @@ WIPES = Aim(kinds=("wipe broker",) * 4)
 # Fences
 
 
-async def _find_any_held(tx: Tx, held: Sequence[Held]) -> set[Item]:
-    rows = [(each, session_of(tx).get("assignment", each.execution_id, AssignmentRow)) for each in held]
-    return {(each.execution_id, each.attempt) for each, row in rows if row is not None}
+def _holds_any_lease(report: Any, held: Mapping[int, Held]) -> bool:  # noqa: ANN401 — a Report
+    return report.held.execution_id in held
 
 
-async def _start_whatever(tx: Tx, claims: Sequence[Item], *, claimant: Claimant) -> list[Started]:
+async def _start_whatever(tx: Tx, claims: Sequence[Item], *, claimant: Claimant, locked: bool = False) -> list[Started]:
     s = session_of(tx)
     current = [(id_, row.attempt) for id_, _ in claims if (row := s.get("execution", id_, ExecutionRow))]
     asked = dict(claims)
@@ -220,10 +220,6 @@ async def _nobody(tx: Tx, *arguments: object, **values: object) -> dict[Any, Any
     return {}
 
 
-async def _never(tx: Tx, *arguments: object, **values: object) -> bool:
-    return False
-
-
 async def _pong_unheard(tx: Tx, instance: Any) -> bool:  # noqa: ANN401 — a UUID
     s = session_of(tx)
     row = await workers._lock_instance(s, instance)
@@ -252,11 +248,21 @@ async def _take_and_acknowledge(self: Any, tx: Tx, limit: int) -> list[Message]:
 # Placement
 
 
-async def _candidates_unlocked(tx: Tx) -> Any:  # noqa: ANN401 — candidates
-    s = session_of(tx)
-    found = [row for row in workers._all(s) if workers._may_be_given_work(s, row)]
-    loads = [row.worker_id for row in s.rows("assignment", AssignmentRow)]
-    return [workers._candidate(s, row, loads.count(row.id)) for row in found]
+async def _candidates_unlocked(s: Session) -> Any:  # noqa: ANN401 — candidates
+    return workers.with_loads(s, [row for row in workers._all(s) if workers._may_be_given_work(s, row)])
+
+
+def _nobody_unplaced(_s: Session, _pool: int, *, quarantined: Sequence[int]) -> bool:
+    return False
+
+
+_pass_slots_on = passing_on.pass_slots_on
+
+
+async def _pass_on_and_keep_quiet(tx: Tx, ended: Sequence[int], **values: Any) -> list[Started]:  # noqa: ANN401 — as it is called
+    mine = await _pass_slots_on(tx, ended, **values)
+    tx.withdraw(MessageType.EXECUTION_COMPLETED, MessageType.EXECUTION_COMPLETED)
+    return mine
 
 
 _decide_hand_back = decide_hand_back
@@ -291,13 +297,13 @@ LOST_BY_STATUS = one(storage.assignments, "list_lost", _lost_by_status(frozenset
 SILENT_IS_LOST = one(storage.availability.probes, "mark_unresponsive", _silent_is_lost)
 RELEASE_ACTIVE = one(admission, "release", _release_active_only)
 NO_SECOND_LOOK = one(admission, "admit", _admit_without_looking_again)
-NO_KEY_SHARE = one(storage.workers, "lock_candidates", _candidates_unlocked, DRAINS)
+NO_KEY_SHARE = one(workers, "_lock_candidates", _candidates_unlocked, DRAINS)
 
 # Needs a schedule of its own.
 NO_HINT_FOR_WAITING = one(newcomers, "keep_unplaced", _keep_silently)
 
 MISTAKES: Mapping[str, Mistake] = {
-    "finish without attempt": one(storage.assignments, "find_held", _find_any_held, STOPS),
+    "finish without attempt": one(finishing, "holds_lease", _holds_any_lease, STOPS),
     "start without attempt": one(claiming, "start_executions", _start_whatever, STALE),
     "joining by the consumer": one(
         requesting, "find_lines", join_nothing, Aim(kinds=("submit",) * 8, weathers=("slow",))
@@ -310,12 +316,13 @@ MISTAKES: Mapping[str, Mistake] = {
     # Both hints name its pool.
     "no hint on retry": one(finishing, "keep_unplaced", _keep_silently, CALM) | one(finishing, "tell_of_room", nothing),
     "no hint for room left by a retry": one(finishing, "tell_of_room", nothing, CROWDS),
+    "ends that leave room are not told": one(claiming, "pass_slots_on", _pass_on_and_keep_quiet, CROWDS),
     "no hint on resume": one(resuming, "resume_line", _resume_silently, PAUSES),
     "held lines are not woken": one(storage.lines, "list_held", none, ABSENCE),
     "an answer to a ping is not heard": one(storage.availability.probes, "save_pong", _pong_unheard, DEAF),
     "no slot inheritance": one(storage.lines, "find_held_by_ancestors", _nobody),
     "placement without key share": NO_KEY_SHARE,
-    "newcomers pass who waits": one(storage.unplaced, "has_any", _never),
+    "newcomers pass who waits": one(workers, "has_unplaced", _nobody_unplaced),
     "hand-backs count": one(unplacing, "decide_hand_back", _count_hand_back, DRAINS_AND_KILLS),
     "pinned work is handed back": one(storage.executions, "lock_many", _lock_unpinned, Aim(kinds=("drain",) * 6))
     | one(storage.assignments, "list_unstarted_on", _list_unstarted_and_pinned),

@@ -93,9 +93,7 @@ async def create_executions(call: Call[NoQuery, BatchRequest]) -> Reply:
     accepted = await _find_repeated(call, claim)
     if accepted is None:
         prepared = await _prepare_batch(call, wanted)
-        accepted = await call.services.door.accept_alone(
-            Submission(prepared=tuple(prepared), by=call.actor, claim=claim)
-        )
+        accepted = await call.services.door.accept(Submission(prepared=tuple(prepared), by=call.actor, claim=claim))
     answer = BatchAnswer(executions=[AcceptedExecution(id=execution_id) for execution_id in accepted.ids])
     return Reply(value=answer, status=202)
 

@@ -8,6 +8,7 @@ from attune.operations.place_admitted import place_admitted
 from attune.operations.place_newcomers import place_newcomers
 from attune.runtime.failpoints import afailpoint
 from attune.storage import lines
+from attune.storage.lines import Admitted
 from attune.storage.tx import Tx
 
 # In one step a line admits at most this many; the message that told of it is repeated for the rest.
@@ -37,6 +38,11 @@ async def admit_waiting(
             await place_newcomers(tx, mine, pool=pool, current=Status.QUEUED, actor=actor, draw=draw)
         if pool in roomier:
             moved += await place_admitted(tx, [pool], actor=actor, draw=draw)
+    announce_wakes(tx, admitted)
+    return moved
+
+
+def announce_wakes(tx: Tx, admitted: Admitted) -> None:
+    """Have lines looked at again that have to be, when they have to be."""
     for line_id, seconds in admitted.wake_seconds.items():
         tx.announce(MessageType.LINE_CHANGED, MessageType.LINE_CHANGED, [(line_id, 0)], delay_seconds=seconds)
-    return moved

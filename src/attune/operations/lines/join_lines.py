@@ -13,7 +13,7 @@ from attune.storage import lines
 from attune.storage.lines import Joined
 from attune.storage.tx import Tx
 
-# An idle line may be removed between making sure that it exists and locking it; then it is made again.
+# An idle line may be removed between making it and locking it; then it is made again.
 LOCK_TRIES_MAX = 5
 
 
@@ -44,9 +44,9 @@ async def lock_lines(tx: Tx, wanted: Mapping[LineKey, LinePolicy]) -> LockedLine
     if not wanted:
         return LockedLines(policies={}, states={}, now=datetime.min.replace(tzinfo=UTC))
     for _ in range(LOCK_TRIES_MAX):
-        await lines.insert_missing(tx, wanted)
         states, now = await lines.lock_by_key(tx, list(wanted))
         if len(states) == len(wanted):
             return LockedLines(policies=wanted, states=states, now=now)
+        await lines.insert_missing(tx, wanted)
     msg = "the lines of this batch are removed as fast as they are made"
     raise Unavailable(msg)

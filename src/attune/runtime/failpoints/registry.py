@@ -148,11 +148,11 @@ _DEAD_LETTERS: Final = (
 )
 
 _PLACEMENT: Final = (
-    _at(
-        "operations/lines/admit_waiting.py",
-        "admit.before_place",
-        CONSUMERS,
-        "slots were given back and given to the next in line, who have no worker yet",
+    Declared(
+        name="admit.before_place",
+        places=("operations/lines/admit_waiting.py", "operations/lines/pass_slots_on.py"),
+        services=CONSUMERS,
+        meaning="slots were given back and given to the next in line, who have no worker yet",
     ),
     _at(
         "operations/place_newcomers.py",

@@ -23,7 +23,7 @@ from attune.worker.results import Captured
 from attune.worker.runners.contract import Unrunnable, capture, deliver, make_variables, never_began, read_stream
 from attune.worker.runners.protocol import Attempt, Output, Stream, stopped
 from attune.worker.runners.script_ending import ending_of, launcher_lost
-from attune.worker.runners.workspace import hand_over, make_directory, remove_directory
+from attune.worker.runners.workspace import Spares, Workspace, hand_over
 from attune.worker.tree import Tree
 
 # Nothing of the worker's own environment reaches a script, its search path included.
@@ -70,19 +70,23 @@ class ScriptPlan:
 
 
 class ScriptRunner:
-    """One process tree for each attempt, in a private directory that is removed afterwards."""
+    """One process tree for each attempt, in a private directory of which nothing is left afterwards."""
 
     def __init__(self, plan: ScriptPlan, language: Language) -> None:
         self.plan = plan
         self.language = language
+        self._spares = Spares(plan.scratch)
 
     async def run(self, attempt: Attempt, output: Output) -> Ending:
-        directory: Path | None = None
+        walls = self.plan.confinement.walls_for(attempt.work.isolation)
+        workspace: Workspace | None = None
         try:
-            directory = make_directory(self.plan.scratch, attempt.work.execution_id)
-            command = await self.language.prepare(attempt, directory, _sayer(output))
-            fed = deliver(attempt.work, directory)
-            return await self._run_in(attempt, output, directory, command=command, fed=fed)
+            if walls is None:
+                raise Unrunnable("cannot_start", f"this worker cannot give isolation {attempt.work.isolation}")
+            workspace = self._spares.take(attempt.work.execution_id, walls)
+            command = await self.language.prepare(attempt, workspace.directory, _sayer(output))
+            fed = deliver(attempt.work, workspace.directory)
+            return await self._run_in(attempt, output, workspace, command=command, fed=fed)
         except StoppedEarly:
             assert attempt.stop.reason is not None  # noqa: S101  that is what it means
             return stopped(attempt, attempt.stop.reason)
@@ -91,16 +95,18 @@ class ScriptRunner:
         except (Unrunnable, Undeliverable, OSError) as error:
             return never_began(attempt, error, disk_doubted=self.plan.disk_doubted)
         finally:
-            if directory is not None:
-                await remove_directory(directory)
+            if workspace is not None:
+                await self._spares.give_back(workspace)
 
     async def _run_in(
-        self, attempt: Attempt, output: Output, directory: Path, *, command: Command, fed: bytes | None
+        self, attempt: Attempt, output: Output, workspace: Workspace, *, command: Command, fed: bytes | None
     ) -> Ending:
         if attempt.stop.reason is not None:
             return stopped(attempt, attempt.stop.reason)
+        directory = workspace.directory
         environment = {**self._environment(attempt, directory), **command.environment}
-        child = await self._start(attempt, command, directory, environment, fed=fed)
+        order = Order(words=command.words, environment=environment, directory=directory, walls=workspace.walls)
+        child = await self._start(attempt, command, order, fed=fed)
         tree = Tree(
             child, self.plan.children, marker=environment[MARKER_VARIABLE], grace_seconds=self.plan.grace_seconds
         )
@@ -115,6 +121,7 @@ class ScriptRunner:
             raise
         finally:
             attempt.stop.forget_listener()
+        workspace.left = tree.gone
         try:
             if child.not_entered is not None:
                 raise _unstarted(command, child.not_entered.number, str(child.not_entered))
@@ -122,21 +129,8 @@ class ScriptRunner:
         finally:
             captured[Stream.STDOUT].close()
 
-    async def _start(
-        self,
-        attempt: Attempt,
-        command: Command,
-        directory: Path,
-        environment: Mapping[str, str],
-        *,
-        fed: bytes | None,
-    ) -> Child:
-        demanded = attempt.work.isolation
-        walls = self.plan.confinement.walls_for(demanded)
-        if walls is None:
-            raise Unrunnable("cannot_start", f"this worker cannot give isolation {demanded}")
-        hand_over(directory, walls.account)
-        order = Order(words=command.words, environment=environment, directory=directory, walls=walls)
+    async def _start(self, attempt: Attempt, command: Command, order: Order, *, fed: bytes | None) -> Child:
+        hand_over(order.directory, order.walls.account)
         attempt.check_clock()
         try:
             return await (command.by or self.plan.launcher).spawn(order, stdin=fed)

@@ -44,6 +44,17 @@ async def insert_many(tx: Tx, new: Sequence[NewAssignment]) -> None:
         s.insert("assignment", row)
 
 
+async def insert_started(
+    tx: Tx, new: Sequence[tuple[int, int]], *, worker_id: int, instance: UUID, lease_seconds: float
+) -> list[Held]:
+    placed = [
+        NewAssignment(execution_id=id_, attempt=attempt, worker_id=worker_id, worker_instance=instance)
+        for id_, attempt in new
+    ]
+    await insert_many(tx, placed)
+    return await start_many(tx, new, worker_id=worker_id, instance=instance, lease_seconds=lease_seconds)
+
+
 async def delete_many(tx: Tx, execution_ids: Sequence[int]) -> None:
     s = session_of(tx)
     for id_ in sorted(execution_ids):
@@ -103,14 +114,10 @@ def _renewed(s: Session, row: AssignmentRow, *, known: bool) -> Renewed:
     )
 
 
-async def find_held(tx: Tx, held: Sequence[Held]) -> set[tuple[int, int]]:
-    s = session_of(tx)
-    good = set()
-    for item in sorted(held, key=lambda item: item.execution_id):
-        row = await _locked(s, item.execution_id, "update")
-        if row and (row.attempt, row.lease) == (item.attempt, item.lease) and row.started_at is not None:
-            good.add((row.id, row.attempt))
-    return good
+async def lock_held(s: Session, ids: Sequence[int]) -> dict[int, Held]:
+    """The leases of those that were started."""
+    rows = [row for id_ in sorted(ids) if (row := await _locked(s, id_, "update")) and row.started_at is not None]
+    return {row.id: Held(execution_id=row.id, attempt=row.attempt, lease=row.lease) for row in rows}
 
 
 async def list_lost(tx: Tx, *, limit: int) -> list[Lost]:
@@ -225,10 +232,6 @@ async def delete_unplaced(tx: Tx, execution_ids: Sequence[int]) -> None:
             s.delete("unplaced", id_)
 
 
-async def lock_pool(tx: Tx, pool: int) -> None:
-    await session_of(tx).lock("pool", pool)
-
-
 async def list_first(tx: Tx, pool: int, *, quarantined: Sequence[int], limit: int) -> list[Waiting]:
     rows = [
         row
@@ -241,8 +244,8 @@ async def list_first(tx: Tx, pool: int, *, quarantined: Sequence[int], limit: in
     ]
 
 
-async def has_any(tx: Tx, pool: int, *, quarantined: Sequence[int]) -> bool:
-    rows = session_of(tx).rows("unplaced", UnplacedRow)
+def has_unplaced(s: Session, pool: int, *, quarantined: Sequence[int]) -> bool:
+    rows = s.rows("unplaced", UnplacedRow)
     return any(row.pool == pool and row.action_id not in quarantined for row in rows)
 
 

@@ -8,10 +8,12 @@ from attune.domain.endings.cancelling import Stopping
 from attune.domain.execution import TERMINAL, Change, Status, may_move
 from attune.domain.placement import Waiting
 from attune.domain.retry import Running
+from attune.storage.assignments import Held
 from attune.storage.births import Birth, Inserted
 from attune.storage.executions import Due, Locked, Moved, Requested, Startable
 from attune.storage.tx import Tx
 from tests.simulation.whole.rows import ActionRow, ExecutionRow
+from tests.simulation.whole.stand_ins import assignments, lines
 from tests.simulation.whole.stand_ins.moments import moment
 from tests.simulation.whole.store import NO_KEY_UPDATE, Move, Session, session_of
 
@@ -26,12 +28,12 @@ def _action(s: Session, row: ExecutionRow) -> ActionRow:
     return action
 
 
-def _record(s: Session, row: ExecutionRow, before: Status | None) -> None:
+def _record(s: Session, row: ExecutionRow, before: Status | None, after: Status | None = None) -> None:
     s.history.append(
         Move(
             execution_id=row.id,
             before=before,
-            after=row.status,
+            after=after or row.status,
             attempt=row.attempt,
             actor=row.changed_by,
             reason=row.reason,
@@ -108,8 +110,11 @@ def _move(s: Session, row: ExecutionRow, change: Change) -> None:
     row.code = change.failure.code if change.failure else None
     row.changed_by, row.reason = change.actor, change.reason
     row.ended_at = s.now if change.target in TERMINAL else None
-    _record(s, row, before)
     # The trigger.
+    if change.is_taken:
+        _record(s, row, before, Status.SCHEDULED)
+        before = Status.SCHEDULED
+    _record(s, row, before)
     assert may_move(before, row.status), f"execution {row.id} may not move from {before} to {row.status}"
 
 
@@ -159,6 +164,13 @@ async def lock_many(tx: Tx, ids: Sequence[int]) -> dict[int, Locked]:
     s = session_of(tx)
     rows = await _lock(s, [*ids, *_stopping_above(s, ids)])
     return {row.id: _locked(row, _action(s, row)) for row in rows if row.id in ids}
+
+
+async def lock_ending(tx: Tx, ids: Sequence[int]) -> tuple[dict[int, Locked], dict[int, Held]]:
+    await lines.lock_of(tx, ids)
+    locked = await lock_many(tx, ids)
+    held = await assignments.lock_held(session_of(tx), ids)
+    return locked, held
 
 
 def _stopping_above(s: Session, ids: Sequence[int]) -> set[int]:

@@ -84,7 +84,8 @@ def hash_of(text: str) -> int:
 
 async def lock_by_key(tx: Tx, keys: Sequence[LineKey]) -> tuple[dict[LineKey, LineState], datetime]:
     s = session_of(tx)
-    rows = await _lock(s, [row.id for row in _lines(s) if row.key in keys])
+    found = [row.id for row in _lines(s) if row.key in keys]
+    rows = await _lock(s, found) if len(found) == len(keys) else []
     return {row.key: _state(row) for row in rows}, moment(s.store.clock)
 
 

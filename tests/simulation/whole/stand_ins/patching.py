@@ -11,7 +11,6 @@ import attune.executor.sweeps
 import attune.operations.request_executions
 import attune.runtime.clock
 import attune.storage.access.audit_log
-import attune.storage.actions
 import attune.storage.assignments
 import attune.storage.availability.probes
 import attune.storage.availability.quarantines
@@ -26,6 +25,7 @@ import attune.storage.line_upkeep.sweeps
 import attune.storage.lines
 import attune.storage.outbox
 import attune.storage.output.late_results
+import attune.storage.placing
 import attune.storage.unplaced
 import attune.storage.workers
 import attune.transport.consume
@@ -53,30 +53,28 @@ def _take(module: ModuleType, names: str) -> dict[str, Any]:
 STAND_INS: Mapping[ModuleType, Mapping[str, Callable[..., Any]]] = {
     storage.executions: _take(
         executions,
-        "change_many lock_requested lock_scheduling lock_scheduled lock_many list_startable list_due exists"
+        "change_many lock_requested lock_scheduling lock_scheduled lock_many lock_ending list_startable list_due exists"
         " list_patient list_moved_by list_requested save_places save_inherited",
     ),
     storage.families: _take(executions, "list_live lock_stopping list_childless"),
     storage.births: _take(executions, "insert_many"),
     storage.assignments: _take(
         assignments,
-        "insert_many delete_many start_many renew_many find_held list_lost list_unstarted_on list_overdue_unstarted"
-        " list_past_deadline list_patient list_past_own_ttl",
+        "insert_many insert_started delete_many start_many renew_many list_lost list_unstarted_on"
+        " list_overdue_unstarted list_past_deadline list_patient list_past_own_ttl",
     ),
-    storage.unplaced: _UNPLACED | _take(assignments, "lock_pool list_first has_any list_pools exists_older_than"),
-    storage.workers: _take(
-        workers, "register beat change_status mark_lost_by_pid mark_stale_lost set_full lock_candidates"
-    ),
+    storage.unplaced: _UNPLACED | _take(assignments, "list_first list_pools exists_older_than"),
+    storage.workers: _take(workers, "register beat change_status mark_lost_by_pid mark_stale_lost set_full"),
     storage.availability.probes: _take(workers, "mark_unresponsive take_due save_pong"),
     storage.availability.quarantines: _take(workers, "add_losses forget_losses release"),
     storage.availability.serving: _take(
         workers, "list_unserved list_living list_unserved_executions list_stranded settle_served"
     ),
     storage.availability.steering: _take(workers, "lock save"),
-    storage.actions: {"list_pools": workers.list_action_pools},
+    storage.placing: _take(workers, "open_pool"),
     storage.lines: _take(
         lines,
-        "find_policies insert_missing lock_by_key save_joined insert_entries admit release lock_of"
+        "find_policies insert_missing lock_by_key save_joined insert_entries admit release"
         " list_held list_stuck list_leaked delete_idle find_held_by_ancestors",
     ),
     storage.line_upkeep.controls: _take(lines, "lock_many save_pause save_resume list_waiting"),

@@ -1,4 +1,4 @@
-"""In the place of `storage.workers`, `storage.availability` and what placement reads of `storage.actions`."""
+"""In the place of `storage.workers`, `storage.availability` and `storage.placing`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from uuid import UUID
 from attune.domain.definitions import Isolation
 from attune.domain.endings.dead_letters import AVOIDED_SECONDS
 from attune.domain.placement import STALE_INTERVALS, Candidate, Requirements, can_run
-from attune.storage.actions import Pool
 from attune.storage.availability.probes import REPEAT_PERIODS
 from attune.storage.availability.serving import Stranded
 from attune.storage.availability.steering import Steered
+from attune.storage.placing import OpenPool
 from attune.storage.tx import Tx
 from attune.storage.workers import Beat, Registration
 from tests.simulation.whole.rows import ActionRow, AssignmentRow, DeadLetterRow, ExecutionRow, UnplacedRow, WorkerRow
+from tests.simulation.whole.stand_ins.assignments import has_unplaced
 from tests.simulation.whole.store import KEY_SHARE, NO_KEY_UPDATE, UPDATE, Session, session_of
 
 
@@ -128,8 +129,23 @@ def _may_be_given_work(s: Session, row: WorkerRow) -> bool:
     return row.status == "active" and not row.cordoned and not row.marked_full and _heard(s, row)
 
 
-async def lock_candidates(tx: Tx) -> list[Candidate]:
+async def open_pool(tx: Tx, pool: int) -> OpenPool | None:
     s = session_of(tx)
+    await s.lock("pool", pool)
+    actions = [action for action in s.rows("action", ActionRow) if action.pool == pool]
+    if not actions:
+        return None
+    quarantined = [action.id for action in actions if action.quarantined_at is not None]
+    candidates = await _lock_candidates(s)
+    return OpenPool(
+        requirements=actions[0].requirements,
+        quarantined=quarantined,
+        awaited=has_unplaced(s, pool, quarantined=quarantined),
+        candidates=candidates,
+    )
+
+
+async def _lock_candidates(s: Session) -> list[Candidate]:
     found = []
     for row in _all(s):
         if not _may_be_given_work(s, row):
@@ -138,6 +154,11 @@ async def lock_candidates(tx: Tx) -> list[Candidate]:
         again = s.get("worker", row.id, WorkerRow)
         if again is not None and _may_be_given_work(s, again):
             found.append(again)
+    return with_loads(s, found)
+
+
+def with_loads(s: Session, found: Sequence[WorkerRow]) -> list[Candidate]:
+    """Those found, with how much they have to do."""
     loads: dict[int, int] = {}
     for assignment in s.rows("assignment", AssignmentRow):
         loads[assignment.worker_id] = loads.get(assignment.worker_id, 0) + 1
@@ -251,16 +272,6 @@ async def settle_served(tx: Tx, *, limit: int) -> None:
             again = s.get("execution", row.id, ExecutionRow)
             if again is not None:
                 s.change("execution", again).worker_by = None
-
-
-async def list_action_pools(tx: Tx, pools: Sequence[int]) -> dict[int, Pool]:
-    found: dict[int, Pool] = {}
-    actions = list(session_of(tx).rows("action", ActionRow))
-    for action in actions:
-        if action.pool in pools:
-            held = [each.id for each in actions if each.pool == action.pool and each.quarantined_at is not None]
-            found[action.pool] = Pool(requirements=action.requirements, quarantined=held)
-    return found
 
 
 # Pings.
