@@ -10,19 +10,17 @@ import pytest
 from attune.api.acceptance import Door
 from attune.api.parts import ApiLimits
 from attune.domain.errors import Unavailable
-from attune.operations.acceptance import Acceptance, Submission
-from attune.operations.prepare_executions import Request, prepare_executions
+from attune.operations.acceptance import Acceptance, Request, Submission
 from attune.storage.births import NewExecution
 from attune.storage.database import Database
 from tests.api.running import TESTER, install_demo
+from tests.witness.prepare import prepare
 
 
 async def prepared(database: Database) -> NewExecution:
     await install_demo(database)
     async with database.reading() as tx:
-        (new,) = await prepare_executions(
-            tx, [Request(action_ref="demo.anything", parameters={})], identity=None, requested_by="test"
-        )
+        (new,) = await prepare(tx, [Request(action_ref="demo.anything", parameters={})])
     return new
 
 

@@ -12,10 +12,10 @@ import pytest
 from attune.domain.definitions import Runner
 from attune.domain.execution import TERMINAL
 from attune.domain.retry import Ending
+from attune.operations.acceptance import Request
 from attune.operations.cancel_execution import cancel_execution
 from attune.operations.finish_executions import Report, finish_executions
 from attune.operations.lines.join_lines import QueueFull
-from attune.operations.prepare_executions import Request, prepare_executions
 from attune.operations.request_executions import request_executions
 from attune.storage.assignments import Held
 from attune.storage.database import Database, may_work_later
@@ -32,6 +32,7 @@ from tests.witness.arrange import (
     statuses,
 )
 from tests.witness.lines import FAILED, SUCCESS, nothing_is_broken
+from tests.witness.prepare import prepare
 
 ROUNDS = 40
 TRIES_MAX = 50
@@ -47,7 +48,7 @@ async def call(database: Database, ref: str, parent: int | None, *, count: int =
     """What a parent asks for as a part of itself."""
     async with database.transaction() as tx:
         wanted = [Request(action_ref=ref, parameters={}, parent=parent)] * count
-        prepared = await prepare_executions(tx, wanted, identity=None, requested_by="test")
+        prepared = await prepare(tx, wanted)
         [answer] = await request_executions(
             tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH, no_worker_grace_seconds=GRACE_SECONDS
         )

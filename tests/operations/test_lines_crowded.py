@@ -8,14 +8,15 @@ from time import perf_counter
 
 import pytest
 
+from attune.operations.acceptance import Request
 from attune.operations.lines.admit_waiting import admit_waiting
 from attune.operations.lines.join_lines import QueueFull
 from attune.operations.lines.remove_idle_lines import remove_idle_lines
-from attune.operations.prepare_executions import Request, prepare_executions
 from attune.operations.request_executions import request_executions
 from attune.storage.database import Database
 from tests.witness.arrange import always_half, make_action, make_worker, request
 from tests.witness.lines import make_policy, nothing_is_broken
+from tests.witness.prepare import prepare
 from tests.witness.scale import scaled
 
 ROOM = 400
@@ -63,7 +64,7 @@ async def request_for_hosts(database: Database, hosts: range) -> None:
             for host in range(begin, min(begin + BATCH, hosts.stop))
         ]
         async with database.transaction() as tx:
-            prepared = await prepare_executions(tx, wanted, identity=None, requested_by="test")
+            prepared = await prepare(tx, wanted)
             (answer,) = await request_executions(tx, [prepared], max_queue_length=10, no_worker_grace_seconds=60)
             assert not isinstance(answer, QueueFull)
 

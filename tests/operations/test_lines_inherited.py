@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from attune.domain.definitions import Runner
+from attune.operations.acceptance import Request
 from attune.operations.lines.join_lines import QueueFull
-from attune.operations.prepare_executions import Request, prepare_executions
 from attune.operations.request_executions import request_executions
 from attune.storage.database import Database
 from attune.storage.lines import ANCESTORS_MAX
@@ -24,13 +24,14 @@ from tests.witness.arrange import (
     statuses,
 )
 from tests.witness.lines import admit, make_policy, nothing_is_broken
+from tests.witness.prepare import prepare
 
 
 async def call(database: Database, ref: str, parent: int, *, not_before: datetime | None = None) -> int:
     """What an execution asks for as a part of itself."""
     wanted = replace(Request(action_ref=ref, parameters={}, parent=parent), not_before=not_before)
     async with database.transaction() as tx:
-        prepared = await prepare_executions(tx, [wanted], identity=None, requested_by="workflow test")
+        prepared = await prepare(tx, [wanted], requested_by="workflow test")
         (answer,) = await request_executions(
             tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH, no_worker_grace_seconds=60
         )

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable
 
 from attune.domain.definitions import Runner
+from attune.operations.acceptance import Request
 from attune.operations.lines.join_lines import QueueFull
-from attune.operations.prepare_executions import Request, prepare_executions
 from attune.operations.release_executions import release_executions
 from attune.operations.request_executions import request_executions
 from attune.storage.database import Database
@@ -15,6 +15,7 @@ from attune.storage.line_upkeep import controls
 from attune.storage.tx import Tx
 from tests.witness.arrange import MAX_QUEUE_LENGTH, always_half, make_action, make_worker, place, request, statuses
 from tests.witness.lines import admit, end, make_policy
+from tests.witness.prepare import prepare
 from tests.witness.waiting import until
 
 
@@ -27,7 +28,7 @@ async def be_patient(tx: Tx) -> int:
 
 async def ask(tx: Tx) -> int:
     wanted = [Request(action_ref="demo.work", parameters={})]
-    prepared = await prepare_executions(tx, wanted, identity=None, requested_by="test")
+    prepared = await prepare(tx, wanted)
     (answer,) = await request_executions(tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH, no_worker_grace_seconds=60)
     assert not isinstance(answer, QueueFull)
     return answer[0].execution_id

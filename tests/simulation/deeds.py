@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from attune.operations.acceptance import Request
 from attune.operations.access.write_audit import Actor
 from attune.operations.cancel_execution import cancel_execution
 from attune.operations.finish_executions import Report, finish_executions
@@ -16,7 +17,6 @@ from attune.operations.lines.admit_waiting import admit_waiting
 from attune.operations.lines.join_lines import QueueFull
 from attune.operations.lines.pause_line import pause_line
 from attune.operations.lines.resume_line import resume_line
-from attune.operations.prepare_executions import Request, prepare_executions
 from attune.operations.release_executions import release_executions
 from attune.operations.request_executions import request_executions
 from attune.operations.start_executions import Started, start_executions
@@ -25,6 +25,7 @@ from attune.storage.tx import Tx
 from tests.simulation.model import Model
 from tests.witness.arrange import GRACE_SECONDS, MAX_QUEUE_LENGTH, TestWorker, always_half
 from tests.witness.lines import SUCCESS
+from tests.witness.prepare import prepare
 
 ACTOR = "executor test"
 
@@ -73,7 +74,7 @@ class Ask(Deed):
             Request(action_ref=scene.action_ref, parameters={"g": group}, priority=priority)
             for group, priority in self.items
         ]
-        prepared = await prepare_executions(tx, wanted, identity=None, requested_by="test")
+        prepared = await prepare(tx, wanted)
         (answer,) = await request_executions(
             tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH, no_worker_grace_seconds=GRACE_SECONDS
         )

@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from attune.operations.prepare_executions import Request, prepare_executions
+from attune.operations.acceptance import Request
 from attune.storage.births import Birth, insert_many
 from attune.storage.database import Database
 from attune.storage.migrate import migrations
 from attune.storage.tx import Tx
 from tests.simulation.deeds import Ask, Scene
 from tests.simulation.world import GROUPS
+from tests.witness.prepare import prepare
 
 # Those of the migration before this are about tables.
 FIRST_MIGRATION = 2
@@ -58,7 +59,7 @@ class AskJoinedLater(Ask):
             Request(action_ref=scene.action_ref, parameters={"g": group}, priority=priority)
             for group, priority in self.items
         ]
-        prepared = await prepare_executions(tx, wanted, identity=None, requested_by="test")
+        prepared = await prepare(tx, wanted)
         return [row.execution_id for row in await insert_many(tx, [Birth(new=item) for item in prepared])]
 
 

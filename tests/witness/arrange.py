@@ -8,10 +8,10 @@ from uuid import UUID, uuid4
 
 from attune.domain.definitions import ActionDefinition, Runner
 from attune.domain.json_values import Json
+from attune.operations.acceptance import Request
 from attune.operations.attend_workers import register_worker
 from attune.operations.lines.join_lines import QueueFull
 from attune.operations.place_requested import place_requested
-from attune.operations.prepare_executions import Request, prepare_executions
 from attune.operations.request_executions import request_executions
 from attune.operations.start_executions import Claimant, Started, start_executions
 from attune.runtime.vault import WITHOUT_KEY, Vault
@@ -19,6 +19,7 @@ from attune.storage import actions
 from attune.storage.database import Database
 from attune.storage.tx import Tx
 from attune.storage.workers import Registration
+from tests.witness.prepare import prepare
 
 MAX_QUEUE_LENGTH = 10_000
 # Most tests ask first and bring the worker later.
@@ -103,7 +104,7 @@ async def request(
     wanted = Request(action_ref=ref, parameters=parameters or {}, worker_id=worker_id, priority=priority)
     requests = [wanted] * count
     async with database.transaction() as tx:
-        prepared = await prepare_executions(tx, requests, identity=None, requested_by="test", vault=vault)
+        prepared = await prepare(tx, requests, vault=vault)
         (answer,) = await request_executions(
             tx, [prepared], max_queue_length=MAX_QUEUE_LENGTH, no_worker_grace_seconds=grace_seconds
         )

@@ -7,16 +7,38 @@ from typing import Final
 from attune.api.parts import ApiLimits
 from attune.domain.errors import AttuneError, Unavailable
 from attune.operations.accept_executions import accept_executions
-from attune.operations.acceptance import Acceptance, Submission
+from attune.operations.acceptance import Acceptance, Submission, Wish
+from attune.operations.prepare_executions import prepare_executions
 from attune.runtime.batching import Batcher
 from attune.runtime.failpoints import afailpoint
+from attune.runtime.vault import Vault
 from attune.storage import outbox
+from attune.storage.births import NewExecution
 from attune.storage.database import Database, may_work_later
 from attune.storage.failures import outcome_is_unknown
 
 MEASURE_SECONDS: Final = 1.0
 # A request for more executions than this has a transaction of its own: nobody else should wait for it.
 TOGETHER_MAX: Final = 20
+# Requests whose actions are looked up by one statement; what arrives beyond it forms the next.
+LOOKUPS_MAX: Final = 100
+
+
+class Preparer:
+    """Checks what is asked for, against actions that are looked up together."""
+
+    def __init__(self, database: Database, vault: Vault) -> None:
+        self._database = database
+        self._vault = vault
+        self._batcher: Batcher[Wish, list[NewExecution]] = Batcher(self._prepare, batch_max=LOOKUPS_MAX)
+
+    async def prepare(self, wish: Wish) -> list[NewExecution]:
+        """What is to be accepted; raises what is wrong with it."""
+        return await self._batcher.submit(wish)
+
+    async def _prepare(self, wishes: Sequence[Wish]) -> list[list[NewExecution] | AttuneError]:
+        async with self._database.reading() as tx:
+            return await prepare_executions(tx, wishes, vault=self._vault)
 
 
 class Door:

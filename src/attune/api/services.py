@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
 
-from attune.api.acceptance import Door, Pressure
+from attune.api.acceptance import Door, Preparer, Pressure
 from attune.api.auth import Authenticator, LoginThrottle
 from attune.api.following import Following
 from attune.api.parts import ApiParts
@@ -26,6 +26,7 @@ class Services:
     authenticator: Authenticator
     throttle: LoginThrottle
     passwords: Passwords
+    preparer: Preparer
     door: Door
     pressure: Pressure
     completions: Completions
@@ -41,6 +42,7 @@ class Services:
             authenticator=Authenticator(parts.database),
             throttle=LoginThrottle(monotonic),
             passwords=Passwords(),
+            preparer=Preparer(parts.database, parts.vault),
             door=Door(parts.database, parts.limits),
             pressure=Pressure(parts.database, parts.limits),
             completions=Completions(parts.database),

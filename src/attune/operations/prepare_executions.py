@@ -1,58 +1,53 @@
 """Refuses whatever can be refused of a request before anything is written."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 
 from attune.domain.errors import AttuneError, FieldError, Invalid, NotFound
-from attune.domain.json_values import Json
 from attune.domain.parameters import validate_parameters
 from attune.domain.refs import did_you_mean
+from attune.operations.acceptance import Request, Wish
 from attune.operations.access.set_secrets_aside import set_secrets_aside
-from attune.runtime.vault import WITHOUT_KEY, Vault
+from attune.runtime.vault import Vault
 from attune.storage import actions
+from attune.storage.actions import Runnable
 from attune.storage.births import NewExecution
 from attune.storage.tx import Tx
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One execution somebody asks for."""
-
-    action_ref: str
-    parameters: Mapping[str, Json]
-    priority: int = 0
-    trace_tag: str | None = None
-    traceparent: str | None = None
-    not_before: datetime | None = None
-    worker_id: int | None = None
-    worker_queue_ttl_seconds: float | None = None
-    # Who asks for it as a part of itself; nobody can say so from outside.
-    parent: int | None = None
+async def prepare_executions(tx: Tx, wishes: Sequence[Wish], *, vault: Vault) -> list[list[NewExecution] | AttuneError]:
+    """Prepare what was asked for at the same time, each for itself: what is wrong with one is nobody else's concern."""
+    refs = {request.action_ref for wish in wishes for request in wish.requests}
+    known = await actions.find_runnable(tx, sorted(refs))
+    names = [] if len(known) == len(refs) else await actions.list_refs(tx)
+    return [_prepare_wish(wish, known, names, vault) for wish in wishes]
 
 
-async def prepare_executions(
-    tx: Tx, requests: Sequence[Request], *, identity: int | None, requested_by: str, vault: Vault = WITHOUT_KEY
-) -> list[NewExecution]:
-    """Refuse whatever can be refused before anything is written; pointers name the request in its list."""
-    known = await actions.find_runnable(tx, sorted({request.action_ref for request in requests}))
-    prepared = []
-    for position, request in enumerate(requests):
-        prefix = f"/executions/{position}" if len(requests) > 1 else ""
-        if (action := known.get(request.action_ref)) is None:
-            suggestion = did_you_mean(request.action_ref, await actions.list_refs(tx))
-            msg = f"action {request.action_ref!r} does not exist{suggestion}"
-            raise NotFound(msg, code="unknown_action", fields=[FieldError(pointer=f"{prefix}/action_ref", message=msg)])
-        prepared.append(_prepare(request, action, prefix=prefix, vault=vault, identity=identity, by=requested_by))
-    return prepared
+def _prepare_wish(
+    wish: Wish, known: Mapping[str, Runnable], names: Sequence[str], vault: Vault
+) -> list[NewExecution] | AttuneError:
+    prefixes = [f"/executions/{position}" for position in range(len(wish.requests))] if len(wish.requests) > 1 else [""]
+    try:
+        return [
+            _prepare(request, _find(request, known, names, prefix), prefix=prefix, vault=vault, wish=wish)
+            for request, prefix in zip(wish.requests, prefixes, strict=True)
+        ]
+    except AttuneError as error:
+        return error
 
 
-def _prepare(
-    request: Request, action: actions.Runnable, *, prefix: str, vault: Vault, identity: int | None, by: str
-) -> NewExecution:
+def _find(request: Request, known: Mapping[str, Runnable], names: Sequence[str], prefix: str) -> Runnable:
+    ref, pointer = request.action_ref, f"{prefix}/action_ref"
+    if (action := known.get(ref)) is None:
+        msg = f"action {ref!r} does not exist{did_you_mean(ref, names)}"
+        raise NotFound(msg, code="unknown_action", fields=[FieldError(pointer=pointer, message=msg)])
     if not action.enabled:
-        msg = f"action {action.ref} is disabled"
-        raise Invalid(msg, code="action_disabled", fields=[FieldError(pointer=f"{prefix}/action_ref", message=msg)])
+        msg = f"action {ref} is disabled"
+        raise Invalid(msg, code="action_disabled", fields=[FieldError(pointer=pointer, message=msg)])
+    return action
+
+
+def _prepare(request: Request, action: Runnable, *, prefix: str, vault: Vault, wish: Wish) -> NewExecution:
     try:
         complete = validate_parameters(action.parameters, dict(request.parameters))
         parameters, seal = set_secrets_aside(vault, action.parameters, complete)
@@ -66,7 +61,7 @@ def _prepare(
         runner=action.runner,
         parameters=parameters,
         priority=request.priority,
-        identity=identity,
+        identity=wish.identity,
         max_attempts=action.max_attempts,
         timeout_seconds=action.timeout_seconds,
         worker_queue_ttl_seconds=request.worker_queue_ttl_seconds or action.worker_queue_ttl_seconds,
@@ -75,6 +70,6 @@ def _prepare(
         parent=request.parent,
         trace_tag=request.trace_tag,
         traceparent=request.traceparent,
-        changed_by=by,
+        changed_by=wish.requested_by,
         seal=seal,
     )

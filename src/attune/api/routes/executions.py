@@ -21,8 +21,7 @@ from attune.domain.errors import AttuneError, FieldError, Invalid, NotFound
 from attune.domain.execution import TERMINAL, Status
 from attune.domain.idempotency import Claim, KeyName, repeat_answer
 from attune.domain.permission import Permission, Scope, parse_permission
-from attune.operations.acceptance import Acceptance, Submission, read_acceptance
-from attune.operations.prepare_executions import Request, prepare_executions
+from attune.operations.acceptance import Acceptance, Request, Submission, Wish, read_acceptance
 from attune.storage.access import idempotency_keys
 from attune.storage.births import NewExecution
 from attune.storage.views import executions
@@ -135,11 +134,9 @@ async def _prepare(
     call: Call[WaitQuery, ExecutionRequest] | Call[NoQuery, BatchRequest], wanted: Sequence[ExecutionRequest]
 ) -> list[NewExecution]:
     requests = [_request(each, parent=call.caller.execution) for each in wanted]
-    parts, caller = call.services.parts, call.caller
-    async with parts.database.reading() as tx:
-        return await prepare_executions(
-            tx, requests, identity=caller.identity or None, requested_by=caller.login, vault=parts.vault
-        )
+    caller = call.caller
+    wish = Wish(requests=requests, identity=caller.identity or None, requested_by=caller.login)
+    return await call.services.preparer.prepare(wish)
 
 
 async def _prepare_batch(call: Call[NoQuery, BatchRequest], wanted: Sequence[ExecutionRequest]) -> list[NewExecution]:

@@ -6,11 +6,13 @@ from collections.abc import Collection, Sequence
 from typing import Final, TypeVar
 
 from attune.cli.bench.judge import NUMBER
+from attune.cli.bench.wire import WireClient
 from attune.client import AsyncAttuneClient, Refused, TimedOut, Unreachable, calls
 from attune.client.calls import Call
 from attune.client.models import Admission, Execution, Line
 
 T = TypeVar("T")
+Sender = AsyncAttuneClient | WireClient
 
 PAGE: Final = 1000
 POLL_SECONDS: Final = 0.05
@@ -24,7 +26,9 @@ REFUSALS_MAX: Final = 600  # Half a minute of an API that cannot keep up.
 class BenchClient:
     """One client, one trace."""
 
-    def __init__(self, attune: AsyncAttuneClient, trace_tag: str, *, batch: int, keyed: bool = False) -> None:
+    def __init__(
+        self, attune: AsyncAttuneClient | WireClient, trace_tag: str, *, batch: int, keyed: bool = False
+    ) -> None:
         """With keys, requests may be repeated that were perhaps accepted unheard."""
         self.trace_tag = trace_tag
         self.batch = batch

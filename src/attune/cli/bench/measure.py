@@ -64,7 +64,7 @@ class Beginning:
 async def measure(stage: Stage, workload: Workload, *, batch: int) -> Run:
     """Send everything and wait until the last has ended."""
     await warm_up(stage, workload)
-    client = BenchClient(stage.client, workload.title, batch=batch)
+    client = BenchClient(stage.wire, workload.title, batch=batch)
     beginning = await begin(stage)
     await client.send(workload.refs, workload.executions)
     return await conclude(stage, workload, client, beginning)
@@ -99,7 +99,7 @@ async def conclude(stage: Stage, workload: Workload, client: BenchClient, beginn
 
 async def warm_up(stage: Stage, workload: Workload) -> None:
     """Connections, caches and prepared statements are there before anything is measured."""
-    client = BenchClient(stage.client, f"warm-up {workload.title}", batch=WARM_UP)
+    client = BenchClient(stage.wire, f"warm-up {workload.title}", batch=WARM_UP)
     await client.send([warm_up_ref(workload.runtime)], WARM_UP)
     await client.wait_for_last()
     await client.read_ended()

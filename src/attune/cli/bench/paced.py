@@ -54,7 +54,7 @@ class Sending:
 async def measure_paced(stage: Stage, workload: Workload, *, batch: int) -> Run:
     """Send at the workload's rate, and count from when each request was due."""
     await warm_up(stage, workload)
-    client = BenchClient(stage.client, workload.title, batch=batch)
+    client = BenchClient(stage.wire, workload.title, batch=batch)
     beginning = await begin(stage)
     schedule = Schedule(began=time.time() + LEAD_SECONDS, rate=float(workload.rate or 1))
     sending = Sending(schedule=schedule)

@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from attune.cli.bench.wire import WireClient
 from attune.cli.exits import CommandFailed
 from attune.cli.platform.control import Request, ask
 from attune.cli.platform.services import attune_command
@@ -44,6 +45,8 @@ class Stage:
 
     home: Home
     client: AsyncAttuneClient = field(repr=False)
+    # For what is measured.
+    wire: WireClient = field(repr=False)
     database: Database = field(repr=False)
 
     @property
@@ -91,8 +94,9 @@ async def _stage(home: Home, url: str, environment: Mapping[str, str]) -> AsyncI
     database_url = (await _command(environment, "db", "url")).strip()
     database = await Database.connect(database_url, size=2, application="attune bench")
     try:
-        async with AsyncAttuneClient(url, read_secret(home.cli_token)) as client:
-            stage = Stage(home=home, client=client, database=database)
+        token = read_secret(home.cli_token)
+        async with AsyncAttuneClient(url, token) as client, WireClient(url, token) as wire:
+            stage = Stage(home=home, client=client, wire=wire, database=database)
             stage.ledger.touch()
             stage.ledger.chmod(0o666)  # Actions may run under another account.
             yield stage
