@@ -27,6 +27,9 @@ BEGIN
      WHERE e.id = ANY (p_ids) AND e.ended_at IS NULL;
 END $$;
 
+-- However many actions there are.
+CREATE INDEX action_pool ON action (pool);
+
 -- Let one transaction at a time place a pool, and then tell what its actions ask for, whether somebody waits who could
 -- be placed, and which workers may be given work; a pool without workers is one row without a worker.
 -- FOR KEY SHARE holds off a drain until the placement commits, and nothing else.
@@ -40,9 +43,11 @@ BEGIN
     PERFORM pg_advisory_xact_lock(p_pool);
     RETURN QUERY
     WITH pool AS MATERIALIZED (
+        -- All of a pool ask for the same.
         SELECT a.runner, a.labels, a.isolation,
-               COALESCE(array_agg(a.id) FILTER (WHERE a.quarantined_at IS NOT NULL), '{}') AS quarantined
-          FROM attune.action a WHERE a.pool = p_pool GROUP BY a.runner, a.labels, a.isolation
+               ARRAY(SELECT q.id FROM attune.action q WHERE q.pool = p_pool AND q.quarantined_at IS NOT NULL)
+               AS quarantined
+          FROM attune.action a WHERE a.pool = p_pool LIMIT 1
     ), candidate AS MATERIALIZED (
         SELECT w.id, w.instance, w.runtimes, w.labels, w.isolation, w.capacity
           FROM attune.worker w
