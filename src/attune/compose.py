@@ -40,7 +40,7 @@ from attune.runtime.supervise import CannotStart, Restart, Tasks, run_service
 from attune.sensor.service import SensorService
 from attune.storage import workers
 from attune.storage.access import identities
-from attune.storage.database import Database
+from attune.storage.database import Database, may_work_later
 from attune.transport.limits import Limits
 from attune.transport.postgres import PostgresOptions, PostgresTransport
 from attune.transport.protocol import Transport
@@ -94,6 +94,11 @@ def serve(service: str, settings: Settings, home: Path, name: str) -> int:
             except TopologyMismatch as error:
                 # A service that cannot hear is worse than none; its message names the cure.
                 raise CannotStart(str(error)) from error
+            except Exception as error:
+                if not may_work_later(error):
+                    raise
+                # Gone again after we had waited for it: whoever starts us anew waits again, and no trace helps anybody.
+                raise CannotStart(f"the database or the network failed: {type(error).__name__}: {error}") from error
 
     return run_service(main, loop_factory=_loop_factory(service))
 

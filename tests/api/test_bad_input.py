@@ -6,6 +6,8 @@ import asyncio
 import json
 from pathlib import Path
 
+from structlog.testing import capture_logs
+
 from attune.api.parts import ApiLimits
 from attune.storage.database import Database
 from tests.api.running import Api, serving
@@ -167,3 +169,21 @@ async def test_a_database_that_is_away_is_answered_with_try_again(database_url: 
         )
     assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(503, "database_unavailable")] * 2
     assert answers[0].headers["retry-after"] == "1"
+
+
+async def test_a_client_that_goes_away_in_the_middle_of_its_request_is_no_failure_of_ours(api: Api) -> None:
+    host, _, port = api.url.removeprefix("http://").partition(":")
+    with capture_logs() as lines:
+        for _ in range(3):
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.write(
+                b"POST /api/v1/executions HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+                b"Authorization: " + api.admin.headers["Authorization"].encode() + b"\r\nContent-Length: 100\r\n\r\n{"
+            )
+            await writer.drain()
+            # What was sent before is being handled when this is answered, and so is what is cut off after it.
+            await api.admin.get("/api/v1/executions")
+            writer.transport.abort()
+            await api.admin.get("/api/v1/executions")
+    assert [line for line in lines if line["log_level"] == "error"] == []
+    assert await nothing_was_created(api)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,11 +38,13 @@ class Outcome:
 
     summary: Summary
     verdict: Verdict
+    # The failpoints that fired, and what happened there.
+    reached: Mapping[str, str]
     # Where everything is kept, if something is broken.
     folder: Path | None
 
 
-async def run_plan(plan: Plan, *, coverage: Path | None = None, keep: bool = False) -> Outcome:
+async def run_plan(plan: Plan, *, keep: bool = False) -> Outcome:
     """Run one plan on a stage of its own; what it wrote down is kept if a promise was broken, or if asked for."""
     folder = Path(tempfile.mkdtemp(prefix="attune-chaos-"))
     # The account that PostgreSQL runs as under root must be able to come in.
@@ -51,8 +52,6 @@ async def run_plan(plan: Plan, *, coverage: Path | None = None, keep: bool = Fal
     (folder / "plan.json").write_text(write_plan(plan))
     try:
         outcome = await _run_in(folder, plan, keep=keep)
-        if coverage is not None:
-            _keep_coverage(folder / "failpoints", coverage)
     except BaseException:
         say(f"broken off; see {folder}")
         raise
@@ -76,7 +75,8 @@ async def _run_in(folder: Path, plan: Plan, *, keep: bool) -> Outcome:
             await _keep(stage)
         summary = summarise(plan, nemesis, record, verdict, quiesce_seconds=seconds)
         summary = replace(summary, unknown=sum(told.unknown for told in clients.told), seconds=monotonic() - began)
-    return Outcome(summary=summary, verdict=verdict, folder=folder if keep or verdict.broken else None)
+        kept = folder if keep or verdict.broken else None
+        return Outcome(summary=summary, verdict=verdict, reached=stage.reached(), folder=kept)
 
 
 async def _play(stage: Stage, plan: Plan) -> tuple[Nemesis, Clients, Record, float]:
@@ -89,8 +89,8 @@ async def _play(stage: Stage, plan: Plan) -> tuple[Nemesis, Clients, Record, flo
     async with _client(stage, await _token(stage.platform)) as client:
         told = [Told(track=track) for track in plan.tracks]
         clients = Clients(plan=plan, client=client, log=stage.folder / "client.jsonl", told=told)
-        dice = random.Random(plan.seed)
-        people = People(client=client, folder=stage.folder / "packs", dice=dice, over=clients.over)
+        people = People(stage=stage, client=client, dice=random.Random(plan.seed), over=clients.over)
+        await people.install(0)
         async with asyncio.TaskGroup() as tasks:
             progress = tasks.create_task(_tell(clients))
             tasks.create_task(clients.ask())
@@ -104,7 +104,7 @@ async def _play(stage: Stage, plan: Plan) -> tuple[Nemesis, Clients, Record, flo
             clients.over.set()
             progress.cancel()
         await people.undo()
-        waiting, seconds = await quiesce(stage, _releaser(client))
+        waiting, seconds = await quiesce(stage, people.tend)
         say(f"{'quiet' if not waiting else 'NOT quiet'} after {seconds:.1f} s")
         record = await collect(stage, told, waiting=waiting, in_peace=not plan.faults)
         if plan.replayed and not waiting:
@@ -132,15 +132,6 @@ async def _token(platform: Platform) -> str:
     return (await platform.run("token", "create", "--name", "chaos", "-o", "value")).out.strip()
 
 
-def _releaser(client: httpx2.AsyncClient) -> Callable[[str], Awaitable[None]]:
-    async def release(ref: str) -> None:
-        say(f"released {ref}, which had lost several workers in a row")
-        with suppress(httpx2.HTTPError):
-            await client.post(f"/api/v1/actions/{ref}/release")
-
-    return release
-
-
 async def _tell(clients: Clients) -> None:
     while True:
         await asyncio.sleep(PROGRESS_SECONDS)
@@ -152,16 +143,6 @@ async def _keep(stage: Stage) -> None:
     await asyncio.to_thread(shutil.copytree, stage.platform.home / "logs", stage.folder / "logs", dirs_exist_ok=True)
     with suppress(Exception):
         await keep_tables(stage, stage.folder / "tables")
-
-
-def _keep_coverage(fired: Path, coverage: Path) -> None:
-    """Which failpoints fired, over all runs: a kill counts more than anything else."""
-    coverage.mkdir(parents=True, exist_ok=True)
-    for path in fired.iterdir():
-        said = path.read_text()
-        kept = coverage / path.name
-        if said and (not kept.exists() or json.loads(said)["action"] == "kill"):
-            kept.write_text(said)
 
 
 def say(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -16,6 +16,8 @@ from tests.witness.line_log import LineStory, LogRow, find_excess, find_inversio
 LOST_CODES = frozenset({"worker_lost", "launcher_lost", "lease_lost", "worker_shutdown", "fenced"})
 # The end of work that met a full disk, unless its own policy tries again what failed.
 NO_SPACE = "no_space"
+# The end of work with a time to live of its own when that is over and no worker is left; it has not begun.
+UNSERVED = "worker_queue_ttl_expired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,22 +183,43 @@ def find_overlaps(record: Record) -> list[str]:
 
 
 def find_wrong_ends(record: Record) -> list[str]:
-    """Everything succeeds, unless its client cancelled it, or a fault ended it and it must not be repeated."""
+    """Everything succeeds, unless it was given up as asked for, or a fault ended it and it must not be repeated."""
     work_of = {each: work for told in record.told for each, work in told.work_of.items()}
+    told_of = {each: told for told in record.told for each in told.accepted}
+    started = {line.execution for line in record.ledger}
+    begun = {line.key for line in record.ledger}
     cancelled = {each for told in record.told for each in told.cancelled}
     return [
         f"{row.id} ({row.action_ref}) ended as {row.status} ({row.code}) in attempt {row.attempt}"
         for row in record.executions
         if row.ended_at is not None
-        and row.status != "succeeded"
+        and (row.status != "succeeded" or _overruns(told_of.get(row.id), row.id))
         and not (row.status == "cancelled" and row.id in cancelled)
-        and not (row.status == "failed" and not record.in_peace and _is_excused(row, work_of.get(row.id)))
+        and not _is_meant(row, told_of.get(row.id), started)
+        and not (row.status == "failed" and not record.in_peace and _is_excused(row, work_of.get(row.id), begun))
     ]
 
 
-def _is_excused(row: Ended, work: Work | None) -> bool:
+def _overruns(told: Told | None, execution_id: int) -> bool:
+    return told is not None and execution_id in told.work_of and told.work_of[execution_id].overruns
+
+
+def _is_meant(row: Ended, told: Told | None, started: Collection[int]) -> bool:
+    """Who takes too long ends so; who waited too long in line did wait so long, and was never begun."""
+    if told is None or row.ended_at is None:
+        return False
+    if row.status == "timeout":
+        return _overruns(told, row.id)
+    patience = told.track.queue_timeout_seconds
+    waited = (row.ended_at - row.created).total_seconds()
+    return row.code == "queue_timeout" and patience is not None and waited >= patience and row.id not in started
+
+
+def _is_excused(row: Ended, work: Work | None, begun: Collection[tuple[int, int]]) -> bool:
     if work is None or work.retry_seconds is not None:
         return False
+    if row.code == UNSERVED:
+        return work.ttl_seconds is not None and (row.id, row.attempt) not in begun
     return row.code == NO_SPACE or (row.code in LOST_CODES and not work.repeatable)
 
 
@@ -223,5 +246,7 @@ def _stories(record: Record) -> list[LineStory]:
         known = set(told.accepted)
         strangers = [row.execution_id for row in rows if row.op == "enq" and row.execution_id not in known]
         accepted = [*told.accepted, *(each for each in strangers if each is not None)]
-        found.append(LineStory(rows=rows, accepted=accepted, limits={told.track.limit or 0}))
+        most = told.track.limit or 0
+        limits = range(1, most + 1) if told.track.adaptive else {most}
+        found.append(LineStory(rows=rows, accepted=accepted, limits=limits))
     return found

@@ -32,13 +32,14 @@ class Kind(StrEnum):
     POSTGRES_SESSION = "postgres session"
     BROKER_KILL = "broker kill"
     BROKER_WIPE = "broker wipe"
+    QUEUE_DELETED = "queue deleted"
     SLOW_SYNC = "slow sync"
     CLOCK_SKEW = "clock skew"
     DISK_FULL = "disk full"
     FAILPOINT = "failpoint"
 
 
-NEEDS_BROKER = frozenset({Kind.BROKER_KILL, Kind.BROKER_WIPE})
+NEEDS_BROKER = frozenset({Kind.BROKER_KILL, Kind.BROKER_WIPE, Kind.QUEUE_DELETED})
 NEEDS_SHIM = frozenset({Kind.SLOW_SYNC, Kind.CLOCK_SKEW, Kind.DISK_FULL})
 ON_THE_NETWORK = frozenset({Kind.CUT, Kind.BLACK_HOLE, Kind.ANSWERS_LOST})
 
@@ -59,6 +60,7 @@ _SECONDS = {
 _TARGETS = {
     **dict.fromkeys((Kind.POSTGRES_CRASH, Kind.POSTGRES_BACKEND, Kind.POSTGRES_SESSION, Kind.SLOW_SYNC), (POSTGRES,)),
     **dict.fromkeys(NEEDS_BROKER, (BROKER,)),
+    Kind.QUEUE_DELETED: WORKERS,
     Kind.DISK_FULL: WORKERS,
     Kind.KILL_TOGETHER: ("executor", "worker", EVERYTHING),
     Kind.CLOCK_SKEW: (API, *EXECUTORS, *WORKERS),

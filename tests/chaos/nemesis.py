@@ -14,13 +14,20 @@ from datetime import UTC, datetime
 from os import kill
 from time import monotonic
 
+import aio_pika
 import asyncpg
+from aio_pika.exceptions import AMQPException
 
+from attune.transport.topology import worker_queues
 from tests.chaos.kinds import BROKER, EVERYTHING, NEEDS_BROKER, NEEDS_SHIM, POSTGRES, SERVICES, Kind
 from tests.chaos.plan import Fault
+from tests.chaos.points.ways import way_to
 from tests.chaos.shim import Shim
 from tests.chaos.stage import Stage
 from tests.witness.proxy import Proxy, everybody
+
+LOOK_SECONDS = 0.1
+COMMIT = b"COMMIT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +77,7 @@ class Nemesis:
             async with self._harm(fault) as done:
                 if done:
                     self.say(f"{monotonic() - begin:6.1f} s  {fault.kind} of {fault.target}" + _length(fault))
-                    await asyncio.sleep(fault.seconds)
+                    await (self._lead(fault, begin) if fault.kind is Kind.FAILPOINT else asyncio.sleep(fault.seconds))
         if done:
             self.strikes.append(Strike(fault=fault, began=began, healed=datetime.now(UTC)))
         else:
@@ -90,6 +97,7 @@ class Nemesis:
             Kind.POSTGRES_SESSION: self._end_session,
             Kind.BROKER_KILL: self._kill_broker,
             Kind.BROKER_WIPE: self._kill_broker,
+            Kind.QUEUE_DELETED: self._delete_queue,
             Kind.SLOW_SYNC: self._order,
             Kind.CLOCK_SKEW: self._order,
             Kind.DISK_FULL: self._order,
@@ -148,6 +156,7 @@ class Nemesis:
         """Everything, or only answers. What lost bytes is cut at the end: no network goes on after a gap."""
         way, whose = self._way(fault)
         way.suffers = whose
+        way.once_said = COMMIT if fault.amount else b""
         way.swallow_to_client = True
         way.swallow_to_server = fault.kind is Kind.BLACK_HOLE
         try:
@@ -156,6 +165,8 @@ class Nemesis:
             way.cut(whose)
             way.black_hole(on=False)
             way.suffers = everybody
+            way.once_said = b""
+            way.spoken.clear()
 
     @asynccontextmanager
     async def _crash_postgres(self, fault: Fault) -> AsyncIterator[bool]:
@@ -178,7 +189,12 @@ class Nemesis:
 
     @asynccontextmanager
     async def _end_session(self, _fault: Fault) -> AsyncIterator[bool]:
-        connection = await asyncpg.connect(self.stage.postgres.url, timeout=10)
+        try:
+            connection = await asyncpg.connect(self.stage.postgres.url, timeout=10)
+        except (OSError, asyncpg.PostgresError):
+            # It is just recovering from something worse.
+            yield False
+            return
         try:
             ended = await connection.fetchval(
                 """
@@ -204,6 +220,24 @@ class Nemesis:
             await broker.start()
 
     @asynccontextmanager
+    async def _delete_queue(self, fault: Fault) -> AsyncIterator[bool]:
+        """By mistake, with all that waits in it; nothing where nobody answers who could do it."""
+        broker = self.stage.broker
+        assert broker is not None
+        deleted = False
+        with suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, AMQPException):
+            connection = await asyncpg.connect(self.stage.postgres.url, timeout=10)
+            try:
+                worker_id = await connection.fetchval("SELECT id FROM attune.worker WHERE name = $1", fault.target)
+            finally:
+                connection.terminate()
+            async with await aio_pika.connect(broker.url(), timeout=10) as link, link.channel() as channel:
+                deleted = worker_id is not None
+                if deleted:
+                    await channel.queue_delete(worker_queues(worker_id, ttl_ms=1)[0].name)
+        yield deleted
+
+    @asynccontextmanager
     async def _order(self, fault: Fault) -> AsyncIterator[bool]:
         """What the library in every process can do: a wrong clock, slow syncs, a full disk."""
         shim = self.stage.shim
@@ -222,10 +256,30 @@ class Nemesis:
 
     @asynccontextmanager
     async def _let_loose(self, fault: Fault) -> AsyncIterator[bool]:
-        (self.stage.fired / fault.target).unlink(missing_ok=True)
-        yield True
+        """One that nobody came by in its time is closed again, so that nothing new happens when all is to be quiet."""
+        record = self.stage.fired / fault.target
+        record.unlink(missing_ok=True)
+        try:
+            yield True
+        finally:
+            if fault.seconds:
+                record.touch()
+
+    async def _lead(self, fault: Fault, begin: float) -> None:
+        """Until it has fired, do again and again what brings a process there."""
+        end = monotonic() + fault.seconds
+        way = way_to(fault.target, POSTGRES if self.stage.broker is None else BROKER)
+        again = end
+        while monotonic() < end and not self.stage.has_fired(fault.target):
+            if way is not None:
+                target = random.choice(way.targets)
+                step = Fault(kind=way.kind, target=target, at=0.0, seconds=way.seconds, amount=way.amount)
+                await self._strike_at(step, begin)
+                again = min(end, monotonic() + way.known_seconds)
+            while monotonic() < again and not self.stage.has_fired(fault.target):
+                await asyncio.sleep(LOOK_SECONDS)
 
 
 def _length(fault: Fault) -> str:
-    words = f" for {fault.seconds:.1f} s" if fault.seconds else ""
+    words = f" for {fault.seconds:.1f} s" if fault.seconds and fault.kind is not Kind.FAILPOINT else ""
     return words + (f" ({fault.amount:g})" if fault.amount else "")

@@ -21,6 +21,7 @@ from tests.chaos.kinds import (
     seconds_of,
     targets_of,
 )
+from tests.chaos.points.ways import MIGRATION, also_armed
 
 # How often a kind is among those of a seed: all of them at once would hide what some of them show.
 KIND_CHANCE = 0.55
@@ -31,10 +32,17 @@ LAST_SECONDS = 6.0
 # In so many seeds that follow each other every failpoint is armed once.
 FAILPOINT_TURNS = 5
 FAILPOINT_KILL_CHANCE = 0.75
+# Of those that are wanted, one seed takes so many: each costs a process, which comes back later each time.
+WANTED_MAX = 24
+# When those are let loose: early, because a way to them takes its time.
+WANTED_PART = 0.6
 KILL = "kill"
 LIMIT_MAX = 3
 GROUPS = 3
 LONG_SECONDS = 4.0
+ADAPTIVE_MAX = 4
+# Longer than a dispatch takes, and shorter than a lease: a worker that stands still is noticed by this first.
+HASTY_SECONDS = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +68,16 @@ class Work:
     large: bool = False
     # The first try fails, and the next comes after so many seconds.
     retry_seconds: float | None = None
+    timeout_seconds: int = 60
+    # For how long its dispatch may wait for a worker, where that is not as long as for all others.
+    ttl_seconds: float | None = None
+    # Its pack needs a package, and so an environment of its own.
+    packaged: bool = False
+
+    @property
+    def overruns(self) -> bool:
+        """Whether it takes longer than it may."""
+        return self.seconds > self.timeout_seconds
 
     @property
     def repeatable(self) -> bool:
@@ -79,6 +97,10 @@ class Track:
     batch_max: int = 3
     cancel_chance: float = 0.0
     priorities: Sequence[int] = (0,)
+    # The limit moves by itself, and is the highest it may be.
+    adaptive: bool = False
+    # Who waits longer in line is given up.
+    queue_timeout_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +118,11 @@ class Plan:
     # Whether all messages are applied again at the end.
     replayed: bool = True
 
+    @property
+    def armed(self) -> dict[str, str]:
+        """What each failpoint does."""
+        return dict(entry.split("=", 1) for entry in self.failpoints)
+
     def without_faults(self) -> Plan:
         """The same work in peace."""
         return dataclasses.replace(self, faults=(), failpoints=())
@@ -108,15 +135,20 @@ def make_plan(
     chaos_seconds: float,
     clean_seconds: float = 5.0,
     failpoints: Mapping[str, Sequence[str]] | None = None,
+    wanted: Collection[str] = (),
 ) -> Plan:
-    """The plan of a seed; `failpoints` are the names that may be armed, each with what it can be armed with."""
+    """The plan of a seed; `failpoints` are the names that may be armed, each with what it can be armed with.
+
+    Where some are `wanted`, a process shall die at each of these, as many as one seed can take.
+    """
     dice = random.Random(f"{seed} {transport}")
     kinds = _draw_kinds(dice, transport)
     until = chaos_seconds - LAST_SECONDS
-    armed = _draw_failpoints(dice, failpoints or {}, turn=seed)
+    drawn = _draw_wanted(dice, wanted) if wanted else _draw_failpoints(dice, failpoints or {}, turn=seed)
+    armed = also_armed(drawn)
     faults = [
         *_draw_faults(dice, kinds, transport, until=until),
-        *(Fault(kind=Kind.FAILPOINT, target=name, at=round(dice.uniform(0, until), 2)) for name in armed),
+        *_let_loose([name for name in drawn if name in armed], dice, until=until, early=bool(wanted)),
     ]
     return Plan(
         seed=seed,
@@ -146,6 +178,20 @@ def _draw_failpoints(dice: random.Random, failpoints: Mapping[str, Sequence[str]
         name: KILL if dice.random() < FAILPOINT_KILL_CHANCE else dice.choice(failpoints[name])
         for name in names[turn % FAILPOINT_TURNS :: FAILPOINT_TURNS]
     }
+
+
+def _draw_wanted(dice: random.Random, wanted: Collection[str]) -> dict[str, str]:
+    names = sorted(wanted)
+    dice.shuffle(names)
+    return dict.fromkeys(names[:WANTED_MAX], KILL)
+
+
+def _let_loose(names: Sequence[str], dice: random.Random, *, until: float, early: bool) -> Iterator[Fault]:
+    """Each at its time, and from then on for as long as it takes."""
+    for name in names:
+        if name != MIGRATION:
+            at = round(dice.uniform(0, until * WANTED_PART if early else until), 2)
+            yield Fault(kind=Kind.FAILPOINT, target=name, at=at, seconds=round(until - at, 2))
 
 
 def _draw_faults(dice: random.Random, kinds: Collection[Kind], transport: str, *, until: float) -> Iterator[Fault]:
@@ -201,6 +247,21 @@ def _draw_tracks(dice: random.Random) -> Iterator[Track]:
         yield Track(name=f"host_{number}", works=(grouped,), limit=limit, parameters=host, pace_seconds=0.8)
     shared = (Work(ref="shared.one"), Work(ref="shared.two", seconds=0.1))
     yield Track(name="shared", works=shared, limit=dice.randint(1, LIMIT_MAX), pace_seconds=0.6, cancel_chance=0.05)
+    yield from _rare_tracks()
+
+
+def _rare_tracks() -> Iterator[Track]:
+    """Work that is given up, moved or prepared in ways that other work is not."""
+    brief = Work(ref="chaos.brief", seconds=30.0, timeout_seconds=1)
+    yield Track(name="brief", works=(brief,), pace_seconds=0.8, batch_max=2, cancel_chance=0.05)
+    hasty = Work(ref="chaos.hasty", ttl_seconds=HASTY_SECONDS)
+    yield Track(name="hasty", works=(hasty,), pace_seconds=0.4)
+    impatient = Work(ref="chaos.impatient", seconds=0.8)
+    yield Track(name="impatient", works=(impatient,), limit=1, pace_seconds=1.0, queue_timeout_seconds=2)
+    adaptive = Work(ref="chaos.adaptive", seconds=0.05)
+    yield Track(name="adaptive", works=(adaptive,), limit=ADAPTIVE_MAX, adaptive=True, pace_seconds=0.5)
+    packaged = Work(ref="extra.packaged", runner="python", packaged=True)
+    yield Track(name="packaged", works=(packaged,), pace_seconds=1.5, batch_max=1)
 
 
 def write_plan(plan: Plan) -> str:

@@ -48,6 +48,9 @@ PULSE: Mapping[str, tuple[str, ...]] = {
 # Rows may vanish here as time passes, but none may appear or change.
 VANISHING = frozenset({"line"})
 
+# Types that this version does not know, and therefore parks each time.
+UNKNOWN = ("chaos.stranger",)
+
 Rows = dict[str, Counter[str]]
 
 
@@ -176,8 +179,10 @@ async def _list_deliverable(database: asyncpg.Pool) -> tuple[list[int], int]:
         SELECT m.n, w.id IS NOT NULL OR m.topic NOT LIKE '%.worker.%' AS taken
           FROM witness.message m
           LEFT JOIN attune.worker w ON m.topic LIKE '%.worker.' || w.id AND w.status IN ('active', 'unresponsive')
+         WHERE m.type <> ALL($1)
          ORDER BY m.n
-        """
+        """,
+        list(UNKNOWN),
     )
     taken = [int(row["n"]) for row in rows if row["taken"]]
     return taken, len(rows) - len(taken)

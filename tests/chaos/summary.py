@@ -11,7 +11,7 @@ from datetime import datetime
 from tests.chaos.judge import Record, Verdict
 from tests.chaos.kinds import Kind
 from tests.chaos.nemesis import Nemesis, Strike
-from tests.chaos.plan import Plan
+from tests.chaos.plan import KILL, Plan
 
 SHOWN_MAX = 12
 PROMISES = ("lost", "duplicated", "order", "limit", "leaked")
@@ -105,7 +105,8 @@ class Summary:
 
 def summarise(plan: Plan, nemesis: Nemesis, record: Record, verdict: Verdict, *, quiesce_seconds: float) -> Summary:
     """The figures of one seed."""
-    fired = [path.name for path in nemesis.stage.fired.iterdir() if path.read_text()]
+    fired = nemesis.stage.reached()
+    killed = [name for name, action in fired.items() if action == KILL]
     faults: Counter[Kind] = Counter(strike.fault.kind for strike in nemesis.strikes)
     # One that was let loose counts when it has fired.
     faults[Kind.FAILPOINT] = len(fired)
@@ -116,7 +117,7 @@ def summarise(plan: Plan, nemesis: Nemesis, record: Record, verdict: Verdict, *,
         executions=len(record.executions),
         statuses=Counter(row.status for row in record.executions),
         codes=Counter(row.code for row in record.executions if row.code),
-        kills=nemesis.kills + Counter({"failpoint": len(fired)}),
+        kills=nemesis.kills + Counter({"failpoint": len(killed)}),
         faults=faults,
         unavailable=nemesis.unavailable(),
         recoveries=_recoveries(nemesis.strikes, record),

@@ -11,10 +11,8 @@ from tests.chaos.full import run_plan
 from tests.chaos.kinds import BROKER, Kind
 from tests.chaos.plan import Fault, make_plan
 from tests.chaos.stage import MARK, Refused, Stage
-from tests.plugins.rabbitmq import CURE
-from tests.plugins.report import not_run
+from tests.plugins.rabbitmq import need_rabbitmq
 from tests.witness.platform import Platform
-from tools.unpack import CannotUnpack, unpack
 
 FAULTS = (
     Fault(kind=Kind.KILL, target="worker-1", at=0.2),
@@ -37,7 +35,7 @@ WITH_BROKER = (*FAULTS, Fault(kind=Kind.CUT, target="rabbitmq", at=3.0))
 )
 async def test_a_harmed_platform_breaks_no_promise(transport: str, faults: tuple[Fault, ...]) -> None:
     if transport == BROKER:
-        _need_rabbitmq()
+        need_rabbitmq()
     plan = replace(make_plan(11, transport, chaos_seconds=7, clean_seconds=1), faults=faults, replayed=False)
 
     outcome = await run_plan(plan)
@@ -47,13 +45,6 @@ async def test_a_harmed_platform_breaks_no_promise(transport: str, faults: tuple
     assert outcome.summary.statuses["succeeded"] > 0
     assert set(outcome.summary.faults) | set(outcome.summary.unavailable) >= {fault.kind for fault in faults}
     assert outcome.folder is None
-
-
-def _need_rabbitmq() -> None:
-    try:
-        unpack("rabbitmq")
-    except CannotUnpack as error:
-        not_run(str(error), cure=CURE)
 
 
 def test_a_platform_that_the_run_did_not_start_is_left_alone(tmp_path: Path) -> None:

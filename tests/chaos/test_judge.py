@@ -141,6 +141,49 @@ def test_an_end_that_nobody_asked_for_and_no_fault_explains_is_wrong() -> None:
     assert len(judge(a_run(executions=lost, in_peace=True)).ends) == 1
 
 
+def test_what_takes_longer_than_it_may_ends_so_and_nothing_else_does() -> None:
+    brief = Work(ref="chaos.brief", seconds=30, timeout_seconds=1)
+    late = [row(1, status="timeout", code="timeout"), row(2, status="timeout", code="timeout")]
+    assert judge(a_run(brief, executions=late)).ends == []
+    assert len(judge(a_run(executions=late)).ends) == 2
+    assert len(judge(a_run(brief)).ends) == 2
+
+
+def test_who_is_given_up_in_line_has_waited_so_long_and_never_began() -> None:
+    given_up = [row(1), row(2, status="failed", code="queue_timeout", ended_at=ZERO + timedelta(seconds=3))]
+    waited = a_run(executions=given_up, ledger=[line(START, 1), line(END, 1)])
+    assert len(judge(waited).ends) == 1
+    assert judge(with_patience(waited, seconds=2)).ends == []
+    assert len(judge(with_patience(waited, seconds=4)).ends) == 1
+    begun = a_run(executions=given_up, ledger=[line(START, 1), line(END, 1), line(START, 2)])
+    assert len(judge(with_patience(begun, seconds=2)).ends) == 1
+
+
+def test_who_has_a_time_of_its_own_may_end_with_it_unless_it_has_begun() -> None:
+    hasty = Work(ref="chaos.hasty", ttl_seconds=4)
+    over = [row(1), row(2, status="failed", code="worker_queue_ttl_expired", attempt=2)]
+    assert judge(a_run(hasty, executions=over)).ends == []
+    assert len(judge(a_run(hasty, executions=over, in_peace=True)).ends) == 1
+    assert len(judge(a_run(executions=over)).ends) == 1
+    begun = [*a_run().ledger, line(START, 2, attempt=2)]
+    assert len(judge(a_run(hasty, executions=over, ledger=begun)).ends) == 1
+
+
+def with_patience(record: Record, *, seconds: int) -> Record:
+    told = record.told[0]
+    return replace(record, told=[replace(told, track=replace(told.track, queue_timeout_seconds=seconds))])
+
+
+def test_a_limit_that_moves_by_itself_moves_between_its_bounds() -> None:
+    moved = a_run()
+    told = moved.told[0]
+    assert judge(moved).limit == []
+    wide = replace(moved, told=[replace(told, track=replace(told.track, limit=3))])
+    assert len(judge(wide).limit) == 2
+    adaptive = replace(moved, told=[replace(told, track=replace(told.track, limit=3, adaptive=True))])
+    assert judge(adaptive).limit == []
+
+
 def test_two_answers_under_one_key_and_a_broken_invariant_are_told() -> None:
     confused = a_run(check="line_limit", deadlocks=["deadlock detected"])
     confused.told[0].contradictions.append("once-1: 3 answered, 2 asked for")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -23,10 +23,8 @@ from tests.witness.line_log import LogRow
 QUIESCE_SECONDS = 240.0
 LOOK_SECONDS = 0.5
 WHY_MAX = 5
-# Sweeps that only act when something went wrong before; the others keep house.
-RECOVERY = frozenset(
-    {"lost workers", "scheduled timeout", "own ttl", "deadline", "queue timeout", "state audit", "no worker"}
-)
+# Sweeps that only act when something went wrong before; the others keep house, or end what is asked for to be ended.
+RECOVERY = frozenset({"lost workers", "scheduled timeout", "own ttl", "deadline", "state audit", "no worker"})
 TABLES = (
     *("execution", "execution_history", "admission_log", "line", "line_entry", "assignment", "unplaced", "outbox"),
     *("worker", "late_result", "dead_letter", "audit_log", "idempotency_key", "action"),
@@ -34,18 +32,17 @@ TABLES = (
 LEDGER = "ledger.txt"
 
 
-async def quiesce(stage: Stage, release: Callable[[str], Awaitable[None]]) -> tuple[list[str], float]:
+async def quiesce(stage: Stage, tend: Callable[[], Awaitable[None]]) -> tuple[list[str], float]:
     """Wait until everything ended and every message was carried; what did not in time, and how long it took.
 
-    An action that lost several workers in a row is quarantined, which waits for a person: `release` is that person.
+    An action that lost several workers in a row is quarantined, which waits for a person: `tend` is that person.
     """
     begin = monotonic()
     async with asyncpg.create_pool(stage.postgres.url, min_size=1, max_size=2) as pool:
         while monotonic() < begin + QUIESCE_SECONDS:
             if not await _left(pool):
                 return [], monotonic() - begin
-            for row in await pool.fetch("SELECT ref FROM attune.action WHERE quarantined_at IS NOT NULL"):
-                await release(row["ref"])
+            await tend()
             await asyncio.sleep(LOOK_SECONDS)
         return await _explain(stage, pool), monotonic() - begin
 
@@ -158,8 +155,13 @@ def _errors(logs: Path) -> dict[str, int]:
             if '"level":"error"' in line or '"level":"critical"' in line:
                 with suppress(ValueError):
                     said = json.loads(line)
-                    found[f"{said['service']} {said['event']} {said.get('task', '')}".strip()] += 1
+                    found[f"{said['service']} {said['event']} {said.get('task') or _raised(said)}".strip()] += 1
     return dict(found)
+
+
+def _raised(said: Mapping[str, str]) -> str:
+    """What kind of error it was: the last line of a trace begins with it."""
+    return said.get("exception", "").strip().rpartition("\n")[2].partition(":")[0]
 
 
 async def keep_tables(stage: Stage, folder: Path) -> None:

@@ -15,6 +15,7 @@ import httpx2
 
 from tests.chaos.plan import Plan, Track, Work
 from tests.witness.ledger import END, START, ledger_command
+from tests.witness.wheels import make_wheel
 
 ANSWER_SECONDS = 6.0
 AGAIN_SECONDS = 0.2
@@ -128,7 +129,7 @@ def write_packs(folder: Path, plan: Plan, ledger: Path) -> list[Path]:
         (pack / "actions").mkdir(parents=True)
         (pack / "policies").mkdir()
         (pack / "pack.yaml").write_text(f"ref: {pack.name}\nversion: 1.0.0\n")
-    for work in {work.ref: work for track in plan.tracks for work in track.works}.values():
+    for work in {work.ref: work for track in plan.tracks for work in track.works if not work.packaged}.values():
         _write_action(folder, work, ledger, marks)
     for track in plan.tracks:
         if track.limit is not None:
@@ -140,9 +141,26 @@ def _write_policy(folder: Path, track: Track) -> None:
     pack, _, action = track.works[0].ref.partition(".")
     scope = f"{{action: {pack}.{action}}}" if len(track.works) == 1 else f"{{pack: {pack}}}"
     group = f", parameters: [{', '.join(track.parameters)}]" if track.parameters else ""
+    adaptive = f"adaptive: {{min: 1, max: {track.limit}}}\n" if track.adaptive else ""
+    patience = f"queue_timeout_seconds: {track.queue_timeout_seconds}\n" if track.queue_timeout_seconds else ""
     (folder / pack / "policies" / f"{action}.yaml").write_text(
         f"ref: {pack}.{action}_limit\nscope: {scope}\nconcurrency: {{limit: {track.limit}{group}}}\n"
+        f"{adaptive}{patience}"
     )
+
+
+def write_extra(folder: Path, number: int, ledger: Path, wheels: Path) -> Path:
+    """A pack that needs another package each time, and so another environment."""
+    pack = folder / f"extra-{number}"
+    (pack / "actions").mkdir(parents=True, exist_ok=True)
+    (pack / "pack.yaml").write_text(f"ref: extra\nversion: 1.0.{number}\n")
+    wheel = make_wheel(wheels, "part", f"1.0.{number}", {"part.py": f"NUMBER = {number}\n"})
+    (pack / "requirements.lock").write_text(wheel)
+    (pack / "actions" / "packaged.yaml").write_text(
+        "ref: extra.packaged\nrunner: python\nentry_point: packaged.py\nidempotent: true\n"
+    )
+    (pack / "actions" / "packaged.py").write_text(f"import part\n\nassert part.NUMBER is not None\n{_python(ledger)}")
+    return pack
 
 
 def _write_action(folder: Path, work: Work, ledger: Path, marks: Path) -> None:
@@ -160,9 +178,10 @@ def _write_action(folder: Path, work: Work, ledger: Path, marks: Path) -> None:
             f"retry: {{max_attempts: 20, delay_seconds: {work.retry_seconds}, backoff: constant, "
             "retry_on: [failed, worker_lost]}\n"
         )
+    ttl = "" if work.ttl_seconds is None else f"worker_queue_ttl_seconds: {work.ttl_seconds}\n"
     (folder / pack / "actions" / f"{name}.yaml").write_text(
         f"ref: {work.ref}\nrunner: {work.runner}\n{bodies[work.runner]()}"
-        f"idempotent: {str(work.idempotent).lower()}\ntimeout_seconds: 60\n{retry}"
+        f"idempotent: {str(work.idempotent).lower()}\ntimeout_seconds: {work.timeout_seconds}\n{ttl}{retry}"
     )
 
 

@@ -110,7 +110,7 @@ async def test_whoever_fails_work_for_want_of_a_worker_agrees_on_who_counts(data
     async with database.transaction() as tx:
         letter = Expiry(item=(expired, 1), deaths=(), died_at=datetime(2026, 1, 2, tzinfo=UTC))
         await bury_dead_letters(tx, [letter], placements_max=5)
-        await expire_scheduled(tx, timeout_seconds=300, placements_max=5)
+        await expire_scheduled(tx, timeout_seconds=0, placements_max=5)
 
     found = await statuses(database, [accepted, expired, overdue])
     assert found == (["requested", "scheduling", "scheduling"] if state in COUNTS else ["failed"] * 3)
@@ -210,7 +210,7 @@ async def test_what_is_not_picked_up_fails_only_where_nobody_else_could_take_it(
     await place(database, ids)
     async with database.transaction() as tx:
         await tx.execute("UPDATE assignment SET placed_at = now() - interval '10 minutes'")
-        await expire_scheduled(tx, timeout_seconds=300, placements_max=5)
+        await expire_scheduled(tx, timeout_seconds=0, placements_max=5)
     assert await statuses(database, ids) == ["scheduling"]
 
     await make_worker(database, "other", heartbeat_interval=PATIENT)
@@ -221,7 +221,7 @@ async def test_what_is_not_picked_up_fails_only_where_nobody_else_could_take_it(
     async with database.transaction() as tx:
         await tx.execute("UPDATE assignment SET placed_at = now() - interval '10 minutes'")
         await tx.execute("UPDATE worker SET status = 'unresponsive', awaited_since = now() - interval '10 minutes'")
-        await expire_scheduled(tx, timeout_seconds=300, placements_max=5)
+        await expire_scheduled(tx, timeout_seconds=0, placements_max=5)
     assert await statuses(database, later) == ["failed"]
     async with database.reading() as tx:
         result = await tx.fetch_value("SELECT result FROM execution WHERE id = $1", later[0])

@@ -137,3 +137,11 @@ async def rabbitmq_url(rabbitmq: RabbitMQ) -> AsyncIterator[str]:
     await rabbitmq.add_vhost(vhost)
     yield rabbitmq.url(vhost)
     await rabbitmq.drop_vhost(vhost)
+
+
+def need_rabbitmq() -> None:
+    """For a test that starts a node by itself: where there is none it is told, and not run."""
+    try:
+        unpack("rabbitmq")
+    except CannotUnpack as error:
+        not_run(str(error), cure=CURE)

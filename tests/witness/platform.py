@@ -105,9 +105,12 @@ class Platform:
 
 @asynccontextmanager
 async def running_platform(
-    *, options: Sequence[str] = (), settings: Mapping[str, str] | None = None
+    *, options: Sequence[str] = (), settings: Mapping[str, str] | None = None, dies_first: bool = False
 ) -> AsyncIterator[Platform]:
-    """A platform in a home of its own, on a free port; nothing of it is left afterwards."""
+    """A platform in a home of its own, on a free port; nothing of it is left afterwards.
+
+    One that `dies_first` is killed by a failpoint before it is ready, and started again where it left off.
+    """
     home = Path(tempfile.mkdtemp(prefix="attune-home-"))
     # The account that PostgreSQL runs as under root must be able to come in.
     home.chmod(0o755)
@@ -120,8 +123,11 @@ async def running_platform(
         **(settings or {}),
     }
     platform = Platform(home=home, port=free_port(), environment=environment)
+    command = ("up", "--detach", "--port", str(platform.port), *options)
     try:
-        await platform.run("up", "--detach", "--port", str(platform.port), *options)
+        if dies_first:
+            assert (await platform.run(*command, check=False)).code != 0
+        await platform.run(*command)
         yield platform
     finally:
         try:

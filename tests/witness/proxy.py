@@ -31,6 +31,9 @@ class Proxy:
     """Bytes are taken and lost; nobody is told."""
     suffers: Callable[[int], bool] = everybody
     """Whose bytes are swallowed, by the port that the client's connection comes from."""
+    once_said: bytes = b""
+    """Of what a server answers, only that to a client who has said this is lost, and what follows it."""
+    spoken: set[int] = field(default_factory=set)
     delay_seconds: float = 0.0
     connections: dict[asyncio.StreamWriter, int] = field(default_factory=dict)
     accepted: int = 0
@@ -60,8 +63,8 @@ class Proxy:
         self.connections |= dict.fromkeys(ends, port)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._pump(reader, server_writer, swallows=lambda: self._lost_to_server(port)))
-                tasks.create_task(self._pump(server_reader, writer, swallows=lambda: self._lost_to_client(port)))
+                tasks.create_task(self._pump(reader, server_writer, swallows=lambda said: self._to_server(port, said)))
+                tasks.create_task(self._pump(server_reader, writer, swallows=lambda _: self._lost_to_client(port)))
         finally:
             for end in ends:
                 del self.connections[end]
@@ -72,20 +75,23 @@ class Proxy:
             return await asyncio.open_unix_connection(f"{self.host}/.s.PGSQL.{self.port}")
         return await asyncio.open_connection(self.host, self.port)
 
-    def _lost_to_server(self, port: int) -> bool:
+    def _to_server(self, port: int, said: bytes) -> bool:
+        if self.once_said and self.once_said in said:
+            self.spoken.add(port)
         return self.swallow_to_server and self.suffers(port)
 
     def _lost_to_client(self, port: int) -> bool:
-        return self.swallow_to_client and self.suffers(port)
+        meant = not self.once_said or port in self.spoken
+        return self.swallow_to_client and meant and self.suffers(port)
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, swallows: Callable[[], bool]
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, swallows: Callable[[bytes], bool]
     ) -> None:
         with suppress(ConnectionError):
             while chunk := await reader.read(CHUNK_BYTES):
                 if self.delay_seconds:
                     await asyncio.sleep(self.delay_seconds)
-                if not swallows():
+                if not swallows(chunk):
                     writer.write(chunk)
                     await writer.drain()
         writer.transport.abort()

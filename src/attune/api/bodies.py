@@ -4,6 +4,7 @@ import re
 from typing import Final, TypeVar
 
 import msgspec
+from litestar.exceptions import InternalServerException
 
 from attune.api.errors import AnyRequest, BadRequest, TooLarge, WrongMediaType
 from attune.domain.errors import FieldError, Invalid
@@ -31,14 +32,18 @@ async def read_body(request: AnyRequest, *, bytes_max: int) -> bytes:
         raise _too_large(bytes_max)  # The client waits for our word before it sends anything.
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= bytes_max:
-            chunks.append(chunk)
-        else:
-            chunks.clear()
-        if size > DRAIN_MAX_BYTES:
-            break
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size <= bytes_max:
+                chunks.append(chunk)
+            else:
+                chunks.clear()
+            if size > DRAIN_MAX_BYTES:
+                break
+    except InternalServerException as error:
+        # The framework's word for a client that is gone: no fault of ours, and nobody is there to hear the answer.
+        raise BadRequest("the connection broke off before the request was whole") from error
     if size > bytes_max:
         raise _too_large(bytes_max)
     return b"".join(chunks)

@@ -95,5 +95,11 @@ class Executor:
 
     async def _leave(self) -> None:
         await afailpoint("executor.leave")
-        async with self.database.transaction() as tx:
-            await executor_replicas.delete(tx, self.instance)
+        try:
+            async with self.database.transaction() as tx:
+                await executor_replicas.delete(tx, self.instance)
+        except Exception as error:
+            if not may_work_later(error):
+                raise
+            # Others see by its silence that it is gone.
+            structlog.get_logger().warning("executor.left_unheard", error=str(error))

@@ -206,12 +206,15 @@ async def list_unstarted_on(tx: Tx, instance: UUID, *, limit: int) -> list[tuple
 
 
 async def list_overdue_unstarted(tx: Tx, *, timeout_seconds: float, limit: int) -> list[tuple[int, int]]:
-    """Placed, not started, and older than the timeout: execution and attempt. Pinned work waits for its TTL."""
+    """Placed, not started, and older than the timeout: execution and attempt. Pinned work waits for its TTL.
+
+    While the database was away nobody could start anything, so that time does not count.
+    """
     rows = await tx.fetch(
         """
         SELECT execution_id, attempt FROM assignment
          WHERE started_at IS NULL AND worker_instance IS NOT NULL
-           AND placed_at < now() - make_interval(secs => $1)
+           AND GREATEST(placed_at, pg_postmaster_start_time()) < now() - make_interval(secs => $1)
          ORDER BY execution_id LIMIT $2
         """,
         timeout_seconds,
@@ -221,12 +224,15 @@ async def list_overdue_unstarted(tx: Tx, *, timeout_seconds: float, limit: int) 
 
 
 async def list_past_deadline(tx: Tx, *, limit: int) -> list[tuple[int, int]]:
-    """Started attempts that outlived their deadline and the grace in which their worker should have ended them."""
+    """Started attempts that outlived their deadline and the grace in which their worker should have ended them.
+
+    One whose lease ran out was lost before that, and is judged as such: it may be tried again.
+    """
     rows = await tx.fetch(
         """
         SELECT a.execution_id, a.attempt
           FROM assignment a LEFT JOIN worker w ON w.id = a.worker_id
-         WHERE a.deadline + make_interval(secs => COALESCE(w.heartbeat_interval, 10)) < now()
+         WHERE a.deadline + make_interval(secs => COALESCE(w.heartbeat_interval, 10)) < now() AND a.lease_until >= now()
            AND pg_postmaster_start_time() + make_interval(secs => COALESCE(w.heartbeat_interval, 10)) < now()
          ORDER BY a.execution_id LIMIT $1
         """,

@@ -163,7 +163,9 @@ async def list_overdue_unstarted(tx: Tx, *, timeout_seconds: float, limit: int) 
     return [
         (row.id, row.attempt)
         for row in _all(s)
-        if row.started_at is None and row.worker_instance is not None and row.placed_at < s.now - timeout_seconds
+        if row.started_at is None
+        and row.worker_instance is not None
+        and max(row.placed_at, s.store.started_at) < s.now - timeout_seconds
     ][:limit]
 
 
@@ -173,8 +175,9 @@ async def list_past_deadline(tx: Tx, *, limit: int) -> list[tuple[int, int]]:
     for row in _all(s):
         worker = s.get("worker", row.worker_id, WorkerRow)
         interval = worker.heartbeat_interval if worker else INTERVAL_DEFAULT
+        held = row.lease_until is not None and row.lease_until >= s.now
         if row.deadline is not None and row.deadline + interval < s.now and s.store.started_at + interval < s.now:
-            overdue.append((row.id, row.attempt))
+            overdue += [(row.id, row.attempt)] if held else []
     return overdue[:limit]
 
 
