@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.chaos.points.coverage import RECORD, Coverage
 from tests.chaos.scenarios import command as scenarios
 from tests.chaos.stage import failpoints_to_arm
 from tests.chaos.summary import Summary, shown
+from tests.witness.waiting import cancel_when_told_to_end
 
 EVERYTHING = "everything"
 # One seed with its beginning and end takes about twice this.
@@ -37,10 +37,7 @@ UNTIL_COVERED_MINUTES = "60"
 
 async def main(arguments: argparse.Namespace) -> int:
     """One seed after another until the time is up; the first violation ends it, unless told otherwise."""
-    this = asyncio.current_task()
-    assert this is not None
-    # Whoever ends a run wants what it started to end too.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+    cancel_when_told_to_end()
     total: Summary | None = None
     covered = Coverage() if arguments.coverage is None else Coverage.read(arguments.coverage)
     for plan in _plans(arguments, covered):

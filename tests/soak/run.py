@@ -21,7 +21,7 @@ from tests.soak.samples import POSTGRES, Series, Tables, look_at_tables
 from tests.soak.slope import MEGABYTE, Growth, judge_descriptors, judge_memory
 from tests.witness.platform import Platform, running_platform
 from tests.witness.servers import start_rabbitmq
-from tests.witness.waiting import until
+from tests.witness.waiting import cancel_when_told_to_end, until
 
 LOOK_SECONDS = 5.0
 SAY_SECONDS = 30.0
@@ -183,6 +183,7 @@ def describe(seen: Soak, *, transport: str) -> dict[str, object]:
 
 async def main(arguments: argparse.Namespace) -> int:
     """One platform of one process each, for as long as asked."""
+    cancel_when_told_to_end()
     minutes, rate = float(arguments.minutes or 60), float(arguments.rate or 50)
     transport = arguments.transport or "postgres"
     async with AsyncExitStack() as stack:

@@ -29,7 +29,7 @@ from tests.upgrade.versions import ROOT, NotInHistory, Version, choose_revision,
 from tests.witness.ledger import Ledger
 from tests.witness.platform import QUICK, free_port
 from tests.witness.servers import start_rabbitmq
-from tests.witness.waiting import until
+from tests.witness.waiting import cancel_when_told_to_end, until
 
 RATE = 20.0
 OLD_SCALE = ("--scale", "executor=2", "--scale", "worker=2")
@@ -158,6 +158,7 @@ async def _all_ended(database: asyncpg.Pool) -> bool:
 
 async def main(arguments: argparse.Namespace) -> int:
     """One upgrade."""
+    cancel_when_told_to_end()
     transport = arguments.transport or "postgres"
     try:
         revision = choose_revision(arguments.revision)
