@@ -10,16 +10,19 @@ import pytest
 
 from attune.domain.definitions import Runner
 from attune.domain.messages import Message, MessageType, dispatch_topic
+from attune.operations.finish_executions import Report, finish_executions
 from attune.operations.release_executions import release_executions
 from attune.operations.start_executions import Claimant
 from attune.operations.unplace_executions import hand_back
 from attune.runtime.failpoints import arm_failpoints
+from attune.storage.assignments import Held
 from attune.storage.database import Database
 from attune.storage.tx import Commit, Tx
 from attune.worker.attempts import Attempts, Entry, Stage
 from attune.worker.claims import Claims
-from tests.witness.arrange import TestWorker, always_half, make_action, make_worker, place, request, statuses
+from tests.witness.arrange import TestWorker, always_half, make_action, make_worker, place, request, start, statuses
 from tests.witness.ledger import Ledger, ledger_command
+from tests.witness.lines import SUCCESS, admit, make_policy
 from tests.witness.waiting import until
 from tests.worker.conftest import StartWorker
 from tests.worker.test_worker import ended
@@ -57,6 +60,15 @@ def dispatch(worker: TestWorker, ids: list[int], attempt: int = 1) -> Message:
         created=now,
         not_before=now,
     )
+
+
+async def somebody_waits_for_a_lock(database: Database) -> bool:
+    async with database.reading() as tx:
+        return bool(
+            await tx.fetch_value(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            )
+        )
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -119,23 +131,68 @@ async def test_a_commit_that_arrives_late_is_waited_for(database: Database) -> N
         await claims.take_dispatches(tx, [dispatch(worker, [execution])])
         tx.end(Commit.UNKNOWN)
         settling = asyncio.create_task(claims.settle())
-
-        async def waits_for_the_lock() -> bool:
-            async with database.reading() as look:
-                return bool(
-                    await look.fetch_value(
-                        """
-                        SELECT count(*) FROM pg_stat_activity
-                         WHERE wait_event_type = 'Lock' AND datname = current_database()
-                        """
-                    )
-                )
-
-        await until(waits_for_the_lock)
+        await until(lambda: somebody_waits_for_a_lock(database))
         await transaction.commit()
     await settling
 
     assert [entry.key for entry in begun.entries] == [(execution, 1)]
+
+
+async def hold_a_line(database: Database) -> tuple[TestWorker, Held, int]:
+    """One that runs, and one behind it."""
+    await make_action(database)
+    await make_policy(database, concurrency={"limit": 1})
+    worker = await make_worker(database)
+    first, second = await request(database, count=2)
+    await admit(database)
+    [started] = await start(database, worker, [(first, 1)])
+    return worker, Held(execution_id=first, attempt=1, lease=started.lease), second
+
+
+async def end_and_take_next(tx: Tx, claims: Claims, worker: TestWorker, held: Held) -> None:
+    report = Report(held=held, worker_id=worker.worker_id, ending=SUCCESS)
+    await finish_executions(tx, [report], actor=worker.name, draw=always_half)
+    await claims.take_next(tx, [held.execution_id])
+
+
+async def test_the_next_that_was_taken_by_a_commit_that_arrives_late_begins_once(database: Database) -> None:
+    worker, held, second = await hold_a_line(database)
+    claims, _, begun = make_claims(database, worker)
+
+    async with database._pool.acquire() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        tx = Tx.on(connection)
+        await end_and_take_next(tx, claims, worker, held)
+        tx.end(Commit.UNKNOWN)
+        settling = asyncio.create_task(claims.settle())
+        await until(lambda: somebody_waits_for_a_lock(database))
+        await transaction.commit()
+    await settling
+
+    assert [(entry.key, entry.stage) for entry in begun.entries] == [((second, 1), Stage.RUNNING)]
+
+
+async def test_the_next_that_was_taken_in_vain_is_taken_again_and_begins_once(database: Database) -> None:
+    worker, held, second = await hold_a_line(database)
+    claims, attempts, begun = make_claims(database, worker)
+    async with database._pool.acquire() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        tx = Tx.on(connection)
+        await end_and_take_next(tx, claims, worker, held)
+        await transaction.rollback()
+        tx.end(Commit.UNKNOWN)
+
+    # Nobody knows yet, and the end is reported again.
+    async with database.transaction() as again:
+        await end_and_take_next(again, claims, worker, held)
+    assert await statuses(database, [held.execution_id, second]) == ["succeeded", "scheduled"]
+    await claims.settle()
+
+    assert [(entry.key, entry.stage) for entry in begun.entries] == [((second, 1), Stage.RUNNING)]
+    assert len(attempts) == 1
+    assert await statuses(database, [second]) == ["running"]
 
 
 async def test_an_unsettled_claim_that_was_taken_away_never_begins(database: Database) -> None:

@@ -42,8 +42,8 @@ async def start_executions(tx: Tx, claims: Sequence[tuple[int, int]], *, claiman
         lease_seconds=claimant.lease_seconds,
     )
     changes = [_start(item.execution_id, item.attempt, Status.SCHEDULED, claimant) for item in held]
-    await change_executions(tx, changes)
-    return await _list_started(tx, held)
+    started = {change.execution_id for change in await change_executions(tx, changes)}
+    return await _list_started(tx, [item for item in held if item.execution_id in started])
 
 
 async def take_executions(tx: Tx, waiting: Sequence[Waiting], *, current: Status, claimant: Claimant) -> list[Started]:

@@ -118,15 +118,14 @@ async def lock_scheduling(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[int, in
 
 
 async def lock_scheduled(tx: Tx, ids: Sequence[int]) -> dict[int, int]:
-    """Lock those that are placed and not started, in ascending order: their attempt. A start ends nobody above."""
+    """Lock these in ascending order; of those that are placed and not started, the attempt. A start ends nobody above.
+
+    All of them, whatever their status: an earlier transaction that is placing one holds its lock and is waited for.
+    """
     rows = await tx.fetch(
-        """
-        SELECT id, attempt FROM execution
-         WHERE id = ANY($1) AND status = 'scheduled' ORDER BY id FOR NO KEY UPDATE
-        """,
-        ids,
+        "SELECT id, attempt, status FROM execution WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE", ids
     )
-    return {row["id"]: row["attempt"] for row in rows}
+    return {row["id"]: row["attempt"] for row in rows if row["status"] == Status.SCHEDULED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,9 +103,11 @@ class Claims:
         tx.at_end(partial(self._act, batch, tx.began_at))
 
         def reserve(items: Sequence[Item]) -> list[Item]:
-            here = items[: max(0, min(self._attempts.free, CLAIMED_MAX))]
+            # One that is here already was once claimed without an answer; it comes by a dispatch, and is settled first.
+            new = [item for item in items if item not in self._attempts]
+            here = new[: max(0, min(self._attempts.free, CLAIMED_MAX))]
             batch.claimed += [self._attempts.enter(item, Stage.CLAIMING) for item in here]
-            return list(here)
+            return here
 
         taker = Taker(claimant=self._claimant, reserve=reserve)
         batch.add(await pass_slots_on(tx, ended, taker=taker, draw=draw))
@@ -183,11 +185,12 @@ class Claims:
         ours = {(item.execution_id, item.attempt) for item in pulse.attempts if item.known}
         started = {(item.startable.execution_id, item.startable.attempt): item for item in again}
         for entry in unsettled:
-            fresh = started.get(entry.key, entry.started)
+            # Claimed just now, perhaps under another lease than in vain before; or by the earlier one after all.
+            settled = started.get(entry.key) or (entry.started if entry.key in ours else None)
             if entry.stage is not Stage.UNSETTLED:
                 continue  # Another call has settled it meanwhile.
-            if entry.key in ours and fresh is not None:
-                self._run(entry, fresh, tx.began_at)
+            if settled is not None:
+                self._run(entry, settled, tx.began_at)
             else:
                 self._attempts.drop(entry)
 

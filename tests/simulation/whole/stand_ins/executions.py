@@ -157,7 +157,7 @@ async def lock_scheduling(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[int, in
 
 
 async def lock_scheduled(tx: Tx, ids: Sequence[int]) -> dict[int, int]:
-    return {row.id: row.attempt for row in await _lock(session_of(tx), ids, Status.SCHEDULED)}
+    return {row.id: row.attempt for row in await _lock(session_of(tx), ids) if row.status is Status.SCHEDULED}
 
 
 async def lock_many(tx: Tx, ids: Sequence[int]) -> dict[int, Locked]:
