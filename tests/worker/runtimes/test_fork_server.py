@@ -81,17 +81,19 @@ async def test_what_an_action_changes_is_invisible_to_the_next(machine: Machine)
 import json, math, os, random, sys, tempfile
 
 def run():
-    seen = [math.pi, os.environ.get("LEFT"), hasattr(json, "left"), "left" in sys.path, tempfile.gettempdir()]
+    place = tempfile.gettempdir()
+    seen = [math.pi, os.environ.get("LEFT"), hasattr(json, "left"), "left" in sys.path, os.listdir(place)]
     math.pi, os.environ["LEFT"], json.left = 3, "here", True
     sys.path.append("left")
-    return [*seen, random.random()]
+    open(os.path.join(place, "left"), "w").close()
+    return [*seen, random.random(), place]
 """
     write(machine, "change.py", script)
     first, second = [(await run(machine, "change.py")).result for _ in range(2)]
     assert isinstance(first, list)
     assert isinstance(second, list)
-    assert first[:4] == second[:4] == [pytest.approx(3.14159, abs=0.001), None, False, False]
-    assert first[4] != second[4], "each has its own temporary directory"
+    assert first[:5] == second[:5] == [pytest.approx(3.14159, abs=0.001), None, False, False, []]
+    assert first[6] != second[6], "a temporary directory that was used is nobody else's"
     assert first[5] != second[5], "each draws its own numbers"
 
 

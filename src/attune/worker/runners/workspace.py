@@ -65,7 +65,7 @@ class Spares:
 def _is_as_new(directory: Path, account: Account | None) -> bool:
     """Whether nothing shows that it was used, once our own files are gone."""
     try:
-        left = {each.name for each in os.scandir(directory)}
+        left = _names_in(directory)
         if not left <= _OURS:
             return False
         for name in left:
@@ -78,6 +78,11 @@ def _is_as_new(directory: Path, account: Account | None) -> bool:
         return False
 
 
+def _names_in(directory: Path) -> set[str]:
+    with os.scandir(directory) as entries:
+        return {each.name for each in entries}
+
+
 def make_directory(scratch: Path, execution_id: int) -> Path:
     """A new directory that only its owner may enter."""
     return Path(tempfile.mkdtemp(prefix=f"{execution_id}-", dir=scratch))
@@ -88,7 +93,7 @@ def hand_over(directory: Path, account: Account | None) -> None:
     if account is None:
         return
     found = os.lstat(directory)
-    if (found.st_uid, found.st_gid) == (account.uid, account.gid) and not any(os.scandir(directory)):
+    if (found.st_uid, found.st_gid) == (account.uid, account.gid) and not _names_in(directory):
         return  # It served an earlier attempt of the account.
     for folder, folders, files in os.walk(directory):
         for name in (*folders, *files):
